@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/test/golden"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,142 +58,119 @@ func vmOf(tb testing.TB, d *directory, mac string) string {
 
 const macA, macB = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
-// TestMACStaysKnownWhileTheStatusLacksIt removes the entry with the MAC address from the status of an instance, as KubeVirt
-// does for a moment.
-func TestMACStaysKnownWhileTheStatusLacksIt(t *testing.T) {
-	const spec = `
-metadata: {name: w1, namespace: clusters-demo, uid: %s}
-spec: {networks: [%s]}
-status: {interfaces: [%s]}
-`
-	const onVLAN, reported, guest = "{name: vlan, multus: {networkName: clusters/vlan}}",
-		"{name: vlan, mac: '" + macA + "', infoSource: domain}", "{name: vlan, mac: '" + macB + "', infoSource: guest-agent}"
-	d := testDirectory("")
-	for _, step := range []struct {
-		when, uid, network, status string
-		known                      bool
-	}{
-		{"before the hypervisor reports it", "a", onVLAN, "", false},
-		{"reported", "a", onVLAN, reported, true},
-		{"not reported", "a", onVLAN, "", true},
-		{"still not reported, and another one by the guest", "a", onVLAN, guest, true},
-		{"detached", "a", "", "", false},
-		{"attached again", "a", onVLAN, reported, true},
-		{"another instance of the VM", "b", onVLAN, "", false},
-	} {
-		d.put(decodeYAML(t, fmt.Sprintf(spec, step.uid, step.network, step.status)))
-		if known := vmOf(t, d, macA) == "w1"; known != step.known || vmOf(t, d, macB) != "" {
-			t.Errorf("%s: known: %t, want %t", step.when, known, step.known)
+// TestDirectory runs the transcript testdata/directory.txt. The first word of a line is one of directoryCommands. VMs are in namespace
+// clusters-demo, and have the interface "vlan" on the network.
+func TestDirectory(t *testing.T) {
+	s := &directoryScenario{t: t}
+	golden.Transcript(t, "testdata/directory.txt", func(line string) []string {
+		command, arguments, _ := strings.Cut(line, " ")
+		run, ok := directoryCommands[command]
+		if !ok {
+			t.Fatalf("unknown command %q", line)
 		}
-	}
+		return run(s, strings.Fields(arguments))
+	})
 }
 
-func TestVMExistsAsLongAsItsVirtualMachine(t *testing.T) {
-	d := testDirectory("")
-	var deleted []string
-	cancel := d.Subscribe(func(i vm.Interface) { deleted = append(deleted, i.String()) })
-	expect := func(when, mac, owner string, exists bool, wantDeleted ...string) {
-		t.Helper()
-		if got := vmOf(t, d, mac); got != owner {
-			t.Errorf("%s: %s belongs to %q, want %q", when, mac, got, owner)
-		}
-		if got := d.Exists(nicOf("w1")); got != exists {
-			t.Errorf("%s: the VM exists: %t", when, got)
-		}
-		if !slices.Equal(deleted, wantDeleted) {
-			t.Errorf("%s: deletions are %q, want %q", when, deleted, wantDeleted)
-		}
-	}
-	expect("before", macA, "", false)
-	d.declare(at("w1"))
-	expect("declared", macA, "", true)
-	d.put(worker("w1", ""))
-	expect("without a MAC address", macA, "", true)
-	d.put(worker("w1", macA))
-	expect("running", macA, "w1", true)
-	d.remove(at("w1"), true)
-	expect("stopped", macA, "", true)
-	d.put(worker("w1", macB))
-	expect("started again", macB, "w1", true)
-	expect("started again", macA, "", true)
-	d.undeclare(at("w1"), true)
-	expect("VirtualMachine deleted before the instance", macB, "w1", true)
-	d.remove(at("w1"), true)
-	expect("deleted", macB, "", false, "clusters-demo/w1/vlan")
+type directoryScenario struct {
+	*directory
 
-	deleted = nil
-	d.declare(at("w1"))
-	d.put(worker("w1", macA))
-	d.remove(at("w1"), true)
-	d.undeclare(at("w1"), true)
-	expect("deleted while stopped", macA, "", false, "clusters-demo/w1/vlan")
-
-	deleted = nil
-	d.put(worker("w1", macA))
-	d.remove(at("w1"), false)
-	expect("missing, deletion not observed", macA, "", false)
-
-	cancel()
-	d.put(worker("w1", macA))
-	d.remove(at("w1"), true)
-	expect("no subscriber", macA, "", false)
-	if n := len(d.vms) + len(d.instances) + len(d.index); n != 0 {
-		t.Errorf("%d entries remain, want none", n)
-	}
+	t         *testing.T
+	log       *lab.Output
+	deletions []string // since the last command "deletions"
+	cancel    func()
 }
 
-func TestUnpluggedInterfaceIsRemoved(t *testing.T) {
-	d := testDirectory("")
-	d.declare(at("w1"))
-	d.put(worker("w1", macA))
-	unplugged := worker("w1", macA)
-	unplugged.Interfaces = []nic{{"other", macB}}
-	d.put(unplugged)
-	if d.Exists(nicOf("w1")) || vmOf(t, d, macA) != "" || vmOf(t, d, macB) != "w1" {
-		t.Error("an unplugged interface still exists")
-	}
-}
-
-func TestOldestVMOfADuplicateMACIsServed(t *testing.T) {
-	d := testDirectory("")
-	older, younger := worker("z", macA), worker("a", macA)
-	younger.Created = metav1.NewTime(older.Created.Add(time.Hour))
-	d.put(younger)
-	d.put(older)
-	if got := vmOf(t, d, macA); got != "z" {
-		t.Errorf("%q is served, want z", got)
-	}
-	if got := d.state().Duplicates; text(got) != "map[02:00:00:00:00:0a:[clusters-demo/z/vlan clusters-demo/a/vlan]]" {
-		t.Errorf("the duplicates are %v", got)
-	}
-	ended := *older
-	ended.Final = true
-	d.put(&ended)
-	if got := vmOf(t, d, macA); got != "a" {
-		t.Errorf("%q is served, want a, because z has ended", got)
-	}
-	d.remove(at("a"), true)
-	if got := vmOf(t, d, macA); got != "z" || len(d.state().Duplicates) != 0 {
-		t.Errorf("%q is served with duplicates %v, want z and none", got, d.state().Duplicates)
-	}
-}
-
-func TestErrorsInAnnotationsAreReported(t *testing.T) {
-	d := testDirectory("")
-	i := worker("w1", macA)
-	i.Addresses, i.Options = "nowhere", "mtu=1400"
-	d.put(i)
-	if got := d.state().Problems["clusters-demo/w1"]; !strings.Contains(got, `"nowhere" is not a usable unicast address`) {
-		t.Errorf("the problem is %q", got)
-	}
-	mac, _ := net.ParseMAC(macA)
-	if c, ok := d.Lookup(mac); !ok || len(c.Reserved) != 0 || len(c.Options) != 1 {
-		t.Errorf("got client %+v", c)
-	}
-	d.put(worker("w1", macA))
-	if got := d.state().Problems; len(got) != 0 {
-		t.Errorf("the problems are %v", got)
-	}
+var directoryCommands = map[string]func(s *directoryScenario, args []string) []string{
+	"new": func(s *directoryScenario, _ []string) []string {
+		s.log = &lab.Output{}
+		s.directory = newDirectory(config{network: "clusters/vlan"}, slog.New(slog.NewTextHandler(s.log, nil)))
+		s.cancel = s.Subscribe(func(i vm.Interface) { s.deletions = append(s.deletions, i.String()) })
+		return nil
+	},
+	"vm": func(s *directoryScenario, args []string) []string { // NAME MAC [FIELD=VALUE ...]
+		i := worker(args[0], strings.TrimPrefix(args[1], "-"))
+		for _, arg := range args[2:] {
+			switch key, value, _ := strings.Cut(arg, "="); key {
+			case "interface": // instead of vlan
+				i.Interfaces[0].Name = value
+			case "second": // MAC address of another interface
+				i.Interfaces = append(i.Interfaces, nic{"second", value})
+			case "day": // of the creation
+				i.Created = metav1.NewTime(i.Created.AddDate(0, 0, int(value[0]-'0')))
+			case "addresses":
+				i.Addresses = value
+			case "options":
+				i.Options = value
+			case "final":
+				i.Final = true
+			default:
+				s.t.Fatalf("unknown field %q", arg)
+			}
+		}
+		s.put(i)
+		return nil
+	},
+	"instance": func(s *directoryScenario, args []string) []string { // YAML
+		i, _, err := decode(parseYAML(s.t, strings.Join(args, " ")))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		i.Interfaces = (&networks{own: "clusters/vlan"}).on(i, nil)
+		s.put(i)
+		return nil
+	},
+	"stop":    func(s *directoryScenario, args []string) []string { s.remove(at(args[0]), true); return nil },
+	"vanish":  func(s *directoryScenario, args []string) []string { s.remove(at(args[0]), false); return nil },
+	"declare": func(s *directoryScenario, args []string) []string { s.declare(at(args[0])); return nil }, // its VirtualMachine exists
+	"delete":  func(s *directoryScenario, args []string) []string { s.undeclare(at(args[0]), true); return nil },
+	"cancel":  func(s *directoryScenario, _ []string) []string { s.cancel(); return nil },
+	"entries": func(s *directoryScenario, _ []string) []string {
+		return []string{fmt.Sprint(len(s.vms) + len(s.instances) + len(s.index) + len(s.reserved))}
+	},
+	"exists": func(s *directoryScenario, args []string) []string {
+		return []string{fmt.Sprint(s.Exists(nicOf(args[0])))}
+	},
+	"reserved": func(s *directoryScenario, args []string) []string {
+		i, _ := s.ReservedFor(netip.MustParseAddr(args[0]))
+		return []string{i.VM}
+	},
+	"deletions": func(s *directoryScenario, _ []string) []string {
+		defer func() { s.deletions = nil }()
+		return s.deletions
+	},
+	"lookup": func(s *directoryScenario, args []string) []string { // MAC
+		mac, err := net.ParseMAC(args[0])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if c, ok := s.Lookup(mac); ok {
+			return []string{fmt.Sprintf("%s %v, %d options", c, c.Reserved, len(c.Options))}
+		}
+		return []string{"nobody"}
+	},
+	"reservations": func(s *directoryScenario, _ []string) []string { return []string{fmt.Sprint(len(s.Reservations()))} },
+	"refuse": func(s *directoryScenario, args []string) []string { // VM/INTERFACE=REASON ...
+		refused := map[vm.Interface]string{}
+		for _, arg := range args {
+			name, reason, _ := strings.Cut(arg, "=")
+			i := nicOf(strings.Split(name, "/")[0])
+			i.Name = strings.Split(name, "/")[1]
+			refused[i] = reason
+		}
+		s.ReportRefused(refused)
+		return nil
+	},
+	"state": func(s *directoryScenario, _ []string) (lines []string) {
+		for mac, list := range s.state().Duplicates {
+			lines = append(lines, fmt.Sprint("duplicate ", mac, ": ", list))
+		}
+		for name, text := range s.state().Problems {
+			lines = append(lines, name+": "+text)
+		}
+		slices.Sort(lines)
+		return append(lines, fmt.Sprint(len(s.log.Lines("reservation refused")), " refusals logged"))
+	},
 }
 
 func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
@@ -315,67 +294,5 @@ func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 				t.Errorf("the renamed file has %q: %v", aside, err)
 			}
 		})
-	}
-}
-
-func TestRefusedReservationsAreProblems(t *testing.T) {
-	log := &lab.Output{}
-	d := newDirectory(config{network: "clusters/vlan"}, slog.New(slog.NewTextHandler(log, nil)))
-	i := worker("w1", macA)
-	i.Interfaces = append(i.Interfaces, nic{"second", macB})
-	i.Addresses = "192.0.2.1"
-	d.put(i)
-	if got := d.Reservations(); len(got) != 2 {
-		t.Errorf("the reservations are %v", got)
-	}
-	second := nicOf("w1")
-	second.Name = "second"
-	for range 3 {
-		d.ReportRefused(map[vm.Interface]string{nicOf("w1"): "no", second: "not at all", nicOf("gone"): "never"})
-	}
-	if got := d.state().Problems; len(got) != 1 || got["clusters-demo/w1"] != "interface second: not at all; interface vlan: no" {
-		t.Errorf("the problems are %q", got)
-	}
-	if lines := log.Lines("reservation refused", "w1"); len(lines) != 1 {
-		t.Errorf("the log has %q", lines)
-	}
-	d.ReportRefused(nil)
-	if got := d.state().Problems; len(got) != 0 {
-		t.Errorf("problems remain after the report without refusals: %q", got)
-	}
-}
-
-func TestReservedFor(t *testing.T) {
-	d := testDirectory("")
-	addr := netip.MustParseAddr("192.0.2.40")
-	expect := func(when, want string) {
-		t.Helper()
-		got := ""
-		if i, ok := d.ReservedFor(addr); ok {
-			got = i.VM
-		}
-		if got != want {
-			t.Errorf("%s: the address is reserved for %q, want %q", when, got, want)
-		}
-	}
-	reserving := func(name, mac string, day int) *instance {
-		i := worker(name, mac)
-		i.Addresses, i.Created = addr.String(), metav1.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
-		return i
-	}
-	expect("before", "")
-	d.put(reserving("younger", macA, 2))
-	expect("one VM", "younger")
-	d.put(reserving("older", "", 1)) // no MAC address yet
-	expect("an older VM", "older")
-	d.put(worker("older", macB))
-	expect("the older VM without its annotation", "younger")
-	d.put(reserving("older", macB, 1))
-	d.remove(at("older"), true)
-	expect("the older VM removed", "younger")
-	d.remove(at("younger"), true)
-	expect("both VMs removed", "")
-	if len(d.reserved) != 0 {
-		t.Errorf("reservations remain: %v", d.reserved)
 	}
 }
