@@ -44,7 +44,7 @@ func TestSetup(t *testing.T) {
 // TestParse covers the zones and the properties of the handler: it prints zones, TTL and zones that fall through, or the error. Those of
 // the source and of views are in plugins/internal/views.
 func TestParse(t *testing.T) {
-	golden.Transcript(t, "testdata/parse/blocks.txt", func(line string) []string {
+	golden.Transcript(t, "testdata/golden/blocks.txt", func(line string) []string {
 		c := caddy.NewTestController("dns", viewstest.Block(line))
 		c.ServerBlockKeys = []string{"dns://Example.com.:53", "dns://example.net.:53"}
 		p, err := parse(c)
