@@ -21,7 +21,9 @@ var viewed = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // vlanAddresses are the last bytes of addresses on the VLAN.
 var vlanAddresses = map[string]byte{"gateway": 1, "dhcp": 2, "dns": 3, "proxy": 4, "floating": 9, "vm1": 101, "vm2": 102, "apps": 200}
 
-func addressOf(name string) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, vlanAddresses[name]}) }
+func addressOf(name string) netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 0, 2, vlanAddresses[name]})
+}
 
 // macOf returns the MAC address 02:00:00:00:00:NN of a pod, 02:00:00:00:01:NN of another host, or "foreign".
 func macOf(name string) string {
