@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -8,7 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/densityops/oooi/test/lab"
 
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 )
@@ -122,11 +124,11 @@ func TestShutdownClosesStreamsAndStopsGoroutines(t *testing.T) {
 		c.Close()
 	}
 	_ = conn.Close()
-	// Goroutines may end a little later. The runtime does not report it, so poll their number.
-	for deadline := time.Now().Add(waitTimeout); runtime.NumGoroutine() > before; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, before: %d\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+	lab.Await(t, "the goroutines to end", func() string {
+		if runtime.NumGoroutine() <= before {
+			return ""
 		}
-	}
+		stacks := make([]byte, 1<<20)
+		return fmt.Sprintf("%d goroutines, before: %d\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+	})
 }

@@ -20,13 +20,6 @@ import (
 	"testing"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
@@ -325,86 +318,6 @@ func TestMetricsOnIPv4AndIPv6(t *testing.T) {
 		at := netip.AddrPortFrom(a, config.MetricsPort)
 		if status, body := lab.Get(t, "http://"+at.String()+"/ready"); status != http.StatusOK {
 			t.Errorf("%s: %d %s", at, status, body)
-		}
-	}
-}
-
-// forwarding returns a listener "clients" and a cluster, which forward connections to a backend.
-func forwarding(t *testing.T, to *lab.Backend) ads.Resources {
-	t.Helper()
-	const name = "infra/backend"
-	proxy, err := anypb.New(&tcpv3.TcpProxy{StatPrefix: "clients", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: name}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	endpoint := &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(to.Addr())}}
-	return ads.Resources{
-		Clusters: []*clusterv3.Cluster{{
-			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-			LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
-				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: endpoint}},
-			}}},
-		}},
-		Listeners: []*listenerv3.Listener{{
-			Name: "clients", Address: socketAddress(netip.AddrPortFrom(randomLoopback(), 0)),
-			FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-				Name: "envoy.filters.network.tcp_proxy", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: proxy},
-			}}}},
-		}},
-	}
-}
-
-func socketAddress(a netip.AddrPort) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address:       a.Addr().String(),
-		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port())},
-	}}}
-}
-
-func TestMetricsAreServedAtTheConnectionLimit(t *testing.T) {
-	config := localConfig(t)
-	config.MaxConnections = 1
-	envoy := startReady(t, config, forwarding(t, lab.TCPBackend(t, "127.0.0.1:0", "backend")))
-	listeners, err := envoy.Listeners(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := listeners["clients"][0].String()
-	if name, err := lab.Greeting(t.Context(), dial(t, netip.Addr{}, at)); err != nil || name != "backend" {
-		t.Fatalf("first connection: %q, %v", name, err)
-	}
-	if name, err := lab.Greeting(t.Context(), dial(t, netip.Addr{}, at)); err == nil {
-		t.Errorf("a connection above the limit reached %s", name)
-	}
-
-	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK {
-		t.Errorf("/ready at the limit: %d %q", code, body)
-	}
-	code, body := request(t, config, rawRequest("GET", "/stats/prometheus"))
-	if code != http.StatusOK {
-		t.Errorf("/stats/prometheus at the limit: %d %q", code, body)
-	}
-	for _, want := range []string{
-		`envoy_cluster_upstream_cx_active{envoy_cluster_name="infra/backend"} 1`,
-		`envoy_cluster_upstream_cx_total{envoy_cluster_name="infra/backend"} 1`,
-		`envoy_cluster_membership_healthy{envoy_cluster_name="infra/backend"} 1`,
-		`envoy_control_plane_connected_state{} 1`,
-		`envoy_listener_manager_total_listeners_active{} 3`,
-		`envoy_cluster_manager_active_clusters{} 3`,
-		`envoy_server_live{} 1`,
-	} {
-		if !strings.Contains(body, "\n"+want+"\n") {
-			t.Errorf("no %s in\n%s", want, body)
-		}
-	}
-	for _, want := range []string{`envoy_listener_downstream_cx_active\{envoy_listener_address="[^"]+"\} 1`, `envoy_listener_downstream_cx_total\{.*\} 1`, `envoy_listener_downstream_global_cx_overflow\{.*\} 1`} {
-		if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(body) {
-			t.Errorf("no %s in\n%s", want, body)
-		}
-	}
-	for _, without := range []string{"envoy_cluster_upstream_rq", "envoy_cluster_upstream_cx_length", "envoy_http_downstream_rq", "envoy_tcp_downstream_cx_no_route"} {
-		if strings.Contains(body, "\n"+without) {
-			t.Errorf("%s is in\n%s", without, body)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/connection_limit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
@@ -151,38 +150,32 @@ func TestTranslationIsDeterministic(t *testing.T) {
 	}
 }
 
+// TestOptions compares listeners and clusters with addresses to bind to and to connect from, and with floating addresses, which use freebind.
 func TestOptions(t *testing.T) {
 	proxies, _ := readProxies(t, "../../../internal/model/testdata/proxy-infra")
-	options := Options{
-		Bind:   []netip.Addr{netip.MustParseAddr("127.0.5.1")},
-		Source: []netip.Addr{netip.MustParseAddr("fd00:50::7"), netip.MustParseAddr("192.168.50.7"), netip.MustParseAddr("192.168.50.8")},
-		Device: "net1",
+	floating := []netip.Addr{netip.MustParseAddr("192.0.2.4")}
+	for name, options := range map[string]Options{
+		"source": {
+			Bind:   []netip.Addr{netip.MustParseAddr("127.0.5.1")},
+			Source: []netip.Addr{netip.MustParseAddr("fd00:50::7"), netip.MustParseAddr("192.168.50.7"), netip.MustParseAddr("192.168.50.8")},
+			Device: "net1",
+		},
+		"floating": {Bind: []netip.Addr{netip.MustParseAddr("192.0.2.11")}, Floating: floating},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resources := mustTranslate(t, proxies[0], options)
+			validate(t, proxies[0], resources)
+			var text strings.Builder
+			for _, l := range resources.Listeners {
+				part := &listenerv3.Listener{Address: l.GetAddress(), AdditionalAddresses: l.GetAdditionalAddresses(), Freebind: l.GetFreebind()}
+				fmt.Fprintf(&text, "# listener %s\n%s---\n", l.GetName(), toYAML(t, part))
+			}
+			for _, c := range resources.Clusters {
+				fmt.Fprintf(&text, "# cluster %s\n%s---\n", c.GetName(), toYAML(t, &clusterv3.Cluster{UpstreamBindConfig: c.GetUpstreamBindConfig()}))
+			}
+			golden.Check(t, filepath.Join("testdata", "options-"+name+".yaml"), text.String())
+		})
 	}
-	resources := mustTranslate(t, proxies[0], options)
-	for _, l := range resources.Listeners {
-		if got := l.GetAddress().GetSocketAddress().GetAddress(); got != "127.0.5.1" || len(l.GetAdditionalAddresses()) != 0 {
-			t.Errorf("%s listens on %s and %v", l.GetName(), got, l.GetAdditionalAddresses())
-		}
-	}
-	for _, c := range resources.Clusters {
-		bind := c.GetUpstreamBindConfig()
-		if fromVLAN := strings.Contains(c.GetName(), "/apps-http"); fromVLAN != (bind.GetSourceAddress() != nil) {
-			t.Errorf("%s has bind config %v", c.GetName(), bind)
-		}
-		if bind.GetSourceAddress() == nil {
-			continue
-		}
-		if got := bind.GetSourceAddress().GetAddress(); got != "192.168.50.7" {
-			t.Errorf("%s has source address %s", c.GetName(), got)
-		}
-		if extra := bind.GetExtraSourceAddresses(); len(extra) != 1 || extra[0].GetAddress().GetAddress() != "fd00:50::7" {
-			t.Errorf("%s has extra source addresses %v", c.GetName(), extra)
-		}
-		if o := bind.GetSocketOptions(); len(o) != 2 || string(o[1].GetBufValue()) != "net1\x00" || o[1].GetState() != corev3.SocketOption_STATE_PREBIND {
-			t.Errorf("%s has socket options %v", c.GetName(), o)
-		}
-	}
-	validate(t, proxies[0], resources)
 }
 
 // TestNewRouteChangesNothingElse adds a route. All existing filter chains, the other fields of the listener and all
@@ -220,27 +213,6 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	}
 	if !slices.EqualFunc(before.Clusters, after.Clusters, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) }) {
 		t.Error("clusters have changed")
-	}
-}
-
-func TestFloatingAddressesUseFreebind(t *testing.T) {
-	proxies, _ := readProxies(t, "../../../internal/model/testdata/proxy-infra")
-	own, floating := netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("192.0.2.4")
-	resources := mustTranslate(t, proxies[0], Options{Bind: []netip.Addr{own}, Floating: []netip.Addr{floating}})
-	for _, l := range resources.Listeners {
-		var also []string
-		for _, a := range l.GetAdditionalAddresses() {
-			also = append(also, a.GetAddress().GetSocketAddress().GetAddress())
-		}
-		if !l.GetFreebind().GetValue() || l.GetAddress().GetSocketAddress().GetAddress() != own.String() || !slices.Equal(also, []string{floating.String()}) {
-			t.Errorf("%s listens on %s and %v, freebind %v", l.GetName(), l.GetAddress(), also, l.GetFreebind())
-		}
-	}
-	validate(t, proxies[0], resources)
-	for _, l := range mustTranslate(t, proxies[0], Options{Bind: []netip.Addr{own}}).Listeners {
-		if l.GetFreebind() != nil {
-			t.Errorf("%s has freebind, although no address is floating", l.GetName())
-		}
 	}
 }
 

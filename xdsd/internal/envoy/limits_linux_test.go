@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +63,7 @@ func TestConnectionLimitsHold(t *testing.T) {
 					t.Errorf("port %d keeps %d connections, its share is %d", port, kept, shares[port])
 				}
 			}
+			checkMetrics(t, p)
 			for _, port := range []uint16{bootstrap.DefaultMetricsPort, bootstrap.DefaultHealthPort} {
 				for range 300 { // more than each listener accepts
 					conn := p.dial(t, port)
@@ -72,6 +75,35 @@ func TestConnectionLimitsHold(t *testing.T) {
 			}
 			t.Logf("all ports full: %d descriptors", p.descriptors(t))
 		})
+	}
+}
+
+// checkMetrics checks that the metrics listener serves the series that docs/reference/metrics.md names, and only those, although the
+// connections of all other ports are used up.
+func checkMetrics(t *testing.T, p *proxy) {
+	t.Helper()
+	request := func(path string) string {
+		return p.ask(t, bootstrap.DefaultMetricsPort, []byte("GET "+path+" HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n"))
+	}
+	if text := request("/ready"); !strings.HasPrefix(text, "HTTP/1.1 200 OK") {
+		t.Errorf("/ready at the limit: %s", text)
+	}
+	text := request("/stats/prometheus")
+	for _, want := range []string{
+		`envoy_cluster_upstream_cx_active\{envoy_cluster_name="backend-443"\} [1-9]\d*`, `envoy_cluster_upstream_cx_total\{envoy_cluster_name="backend-443"\} [1-9]\d*`,
+		`envoy_cluster_membership_healthy\{envoy_cluster_name="backend-443"\} 1`, `envoy_control_plane_connected_state\{\} 1`,
+		`envoy_listener_manager_total_listeners_active\{\} 5`, `envoy_cluster_manager_active_clusters\{\} \d+`, `envoy_server_live\{\} 1`,
+		`envoy_listener_downstream_cx_active\{envoy_listener_address="[^"]+"\} [1-9]\d*`, `envoy_listener_downstream_cx_total\{.*\} [1-9]\d*`,
+		`envoy_listener_downstream_global_cx_overflow\{.*\} [1-9]\d*`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want + `\r?$`).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	for _, without := range []string{"envoy_cluster_upstream_rq", "envoy_cluster_upstream_cx_length", "envoy_http_downstream_rq", "envoy_tcp_downstream_cx_no_route"} {
+		if strings.Contains(text, "\n"+without) {
+			t.Errorf("%s is in\n%s", without, text)
+		}
 	}
 }
 

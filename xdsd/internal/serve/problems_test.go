@@ -2,17 +2,14 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"testing"
 	"time"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -26,21 +23,6 @@ import (
 // newProblems returns the Problems of a site's proxy without status.
 func newProblems(s *site) *Problems {
 	return &Problems{Store: s.store, Backends: &backends.Prober{Store: s.store, Proxy: "proxies/own"}, Log: slog.New(slog.DiscardHandler)}
-}
-
-func TestHealthyReplicaHasNoProblems(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", proxyServer+"---"+service)
-	s := newSite(t, watch.Config{Manifests: dir})
-	h := Handler(s.store, func() bool { return true }, newProblems(s).Report, func() any { return nil }, prometheus.NewRegistry())
-	code, body := get(h, "/problems")
-	var report problem.Report
-	if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK {
-		t.Fatalf("%d %v: %s", code, err, body)
-	}
-	if report.Problems == nil || len(report.Problems) != 0 {
-		t.Errorf("/problems: %s", body)
-	}
 }
 
 func TestUnfinishedHandshakes(t *testing.T) {

@@ -235,52 +235,43 @@ func TestInvalidPartIsLeftOut(t *testing.T) {
 		}
 		return &model.Snapshot{ProxyServers: []*model.ProxyServer{p}}
 	}
-	for _, test := range []struct {
-		name    string
-		invalid *model.Upstream
-	}{
-		{"without a name", addressed("", "192.0.2.3:443")},
-		{"without a timeout", &model.Upstream{Name: "c"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir, "service.yaml", service)
-			write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.1"))
-			s := newSite(t, watch.Config{Manifests: dir})
-			awaitSlice := func(address string) {
-				lab.Poll(t, address+" in the store", func() bool {
-					list := s.store.EndpointSlices("apps/web")
-					return len(list) == 1 && list[0].Endpoints[0].Addresses[0] == address
-				})
-			}
-			awaitSlice("10.128.0.1")
-			f := NewFeeder(s.store, s.server, envoy.Options{}, slog.New(slog.DiscardHandler))
-			web := &model.Upstream{Name: "web", Service: "apps/web", PortName: "https", ConnectTimeout: time.Second}
-			f.feed(snapshot(addressed("a", "192.0.2.1:443"), web), true)
-			if omitted := f.Omitted("proxies/own"); omitted != nil {
-				t.Errorf("left out %v", omitted)
-			}
-			f.feed(snapshot(addressed("a", "192.0.2.2:443"), web, test.invalid), true)
-			if omitted := f.Omitted("proxies/own"); len(omitted) == 0 || omitted[0].Upstream != test.invalid.Name || omitted[0].Reason == "" {
-				t.Errorf("left out %v", omitted)
-			}
-			write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
-			awaitSlice("10.128.0.2")
-			f.feedEndpoints(map[string]bool{"apps/web": true})
-
-			s.client = s.connect(t.Context(), t)
-			view := s.await(t, "all resources", func(v *adstest.View) bool {
-				return len(v.Names(resource.EndpointType)) == 2 && len(v.Names(resource.ListenerType)) == 1
-			})
-			got := map[string][]string{}
-			for _, name := range view.Names(resource.ClusterType) {
-				got[name] = endpointsOf(view, name)
-			}
-			want := map[string][]string{"a": {"192.0.2.2:443"}, "web": {"10.128.0.2:8443"}}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("served (-want +got):\n%s", diff)
-			}
+	invalid := &model.Upstream{Name: "c"} // without a timeout
+	dir := t.TempDir()
+	write(t, dir, "service.yaml", service)
+	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.1"))
+	s := newSite(t, watch.Config{Manifests: dir})
+	awaitSlice := func(address string) {
+		lab.Poll(t, address+" in the store", func() bool {
+			list := s.store.EndpointSlices("apps/web")
+			return len(list) == 1 && list[0].Endpoints[0].Addresses[0] == address
 		})
+	}
+	awaitSlice("10.128.0.1")
+	f := NewFeeder(s.store, s.server, envoy.Options{}, slog.New(slog.DiscardHandler))
+	web := &model.Upstream{Name: "web", Service: "apps/web", PortName: "https", ConnectTimeout: time.Second}
+	f.feed(snapshot(addressed("a", "192.0.2.1:443"), web), true)
+	if omitted := f.Omitted("proxies/own"); omitted != nil {
+		t.Errorf("left out %v", omitted)
+	}
+	f.feed(snapshot(addressed("a", "192.0.2.2:443"), web, invalid), true)
+	if omitted := f.Omitted("proxies/own"); len(omitted) == 0 || omitted[0].Upstream != invalid.Name || omitted[0].Reason == "" {
+		t.Errorf("left out %v", omitted)
+	}
+	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
+	awaitSlice("10.128.0.2")
+	f.feedEndpoints(map[string]bool{"apps/web": true})
+
+	s.client = s.connect(t.Context(), t)
+	view := s.await(t, "all resources", func(v *adstest.View) bool {
+		return len(v.Names(resource.EndpointType)) == 2 && len(v.Names(resource.ListenerType)) == 1
+	})
+	got := map[string][]string{}
+	for _, name := range view.Names(resource.ClusterType) {
+		got[name] = endpointsOf(view, name)
+	}
+	want := map[string][]string{"a": {"192.0.2.2:443"}, "web": {"10.128.0.2:8443"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("served (-want +got):\n%s", diff)
 	}
 }
 
