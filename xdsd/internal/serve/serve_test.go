@@ -319,7 +319,7 @@ func TestHandlerShowsTheState(t *testing.T) {
 	s.await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector(s.store))
-	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil) }, registry)
+	h := Handler(s.store, func() bool { return true }, newProblems(s).Report, func() any { return StateOf(s.store, s.server, nil) }, registry)
 
 	code, body := get(h, "/state")
 	var state State
@@ -328,6 +328,9 @@ func TestHandlerShowsTheState(t *testing.T) {
 	}
 	if len(state.ProxyServers) != 1 || len(state.Served) != 1 || len(state.Served[0].Envoys) != 1 || len(state.Problems) != 1 {
 		t.Errorf("/state: %s", body)
+	}
+	if code, body := get(h, "/problems"); code != http.StatusOK || !strings.Contains(body, `"problems": []`) {
+		t.Errorf("/problems: %d %s", code, body)
 	}
 	if code, body := get(h, "/readyz"); code != http.StatusOK || !strings.Contains(body, `"synced": true`) {
 		t.Errorf("/readyz: %d %s", code, body)
