@@ -94,7 +94,7 @@ func TestHostsThatMatch(t *testing.T) {
 	for _, host := range []string{"a.example.com", "*.apps.example.com"} {
 		m.Upstreams = append(m.Upstreams, upstream(host, p.serve(t, func(conn net.Conn) {
 			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(host), host)
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(host), host)
 			}
 		})))
 		l.Routes = append(l.Routes, model.Route{Host: host, Upstream: host, Owner: owner})
