@@ -124,7 +124,7 @@ type singleVM struct {
 }
 
 func (m singleVM) Lookup(addr net.HardwareAddr) (vm.Client, bool) {
-	return m.client, addr.String() == mac.String()
+	return m.client, m.client.Options != nil && addr.String() == mac.String()
 }
 
 func TestErrors(t *testing.T) {
