@@ -190,9 +190,9 @@ var commands = map[string]func(s *scenario, args []string) []string{
 		}
 		return nil
 	},
-	"claim":   func(s *scenario, _ []string) []string { return s.text(s.stateMachine.claim(s.now, "test")) },
-	"drop":    func(s *scenario, _ []string) []string { return s.text(s.stateMachine.drop(s.now, "test")) },
-	"decide":  func(s *scenario, _ []string) []string { return s.text(s.stateMachine.decide(s.now)) },
+	"claim":   func(s *scenario, _ []string) []string { return s.text(s.claim(s.now, "test")) },
+	"drop":    func(s *scenario, _ []string) []string { return s.text(s.drop(s.now, "test")) },
+	"decide":  func(s *scenario, _ []string) []string { return s.text(s.decide(s.now)) },
 	"confirm": func(s *scenario, _ []string) []string { return s.text(s.setConfirmed(s.now)) },
 	"frame": func(s *scenario, args []string) []string { // HOST ADDRESS [leased]
 		do := s.handleFrame(s.now, parsedFrame{Sender: hostMACs[args[0]], Address: netip.MustParseAddr(args[1]), Leased: len(args) > 2})
@@ -223,7 +223,7 @@ var commands = map[string]func(s *scenario, args []string) []string{
 		for d := time.Duration(0); d < s.duration(args[0]); d += 100 * time.Millisecond {
 			s.handleFrame(s.now, parsedFrame{Sender: tenantMAC})
 			s.setProbed(s.now)
-			if s.stateMachine.decide(s.now).claim {
+			if s.decide(s.now).claim {
 				return []string{"after " + d.String()}
 			}
 			s.now = s.now.Add(100 * time.Millisecond)
