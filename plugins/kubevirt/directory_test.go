@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -133,7 +134,7 @@ var directoryCommands = map[string]func(s *directoryScenario, args []string) []s
 	},
 	"reserved": func(s *directoryScenario, args []string) []string {
 		i, _ := s.ReservedFor(netip.MustParseAddr(args[0]))
-		return []string{i.VM}
+		return []string{cmp.Or(i.VM, "nobody")}
 	},
 	"deletions": func(s *directoryScenario, _ []string) []string {
 		defer func() { s.deletions = nil }()

@@ -214,7 +214,7 @@ var commands = map[string]func(s *scenario, args []string) []string{
 			readAt = s.now.Add(time.Millisecond)
 		}
 		s.setLease(s.now.Add(time.Second), readAt, s.lastLease(args))
-		return append(s.text(actions{}), "holder "+s.stateMachine.lease.holder)
+		return append(s.text(actions{}), "holder "+s.lease.holder)
 	},
 	"granted": func(s *scenario, args []string) []string { // VERSION HOLDER, of a request to acquire the Lease
 		return s.text(s.handleResult(s.now, requestResult{request: acquire, started: s.now.Add(-time.Second), lease: s.lastLease(args), granted: true}))
@@ -231,7 +231,7 @@ var commands = map[string]func(s *scenario, args []string) []string{
 		return []string{"no"}
 	},
 	"problems": func(s *scenario, _ []string) (lines []string) {
-		for _, p := range s.stateMachine.problems(s.now, s.hosts) {
+		for _, p := range s.problems(s.now, s.hosts) {
 			lines = append(lines, fmt.Sprintf("%s: %s", p.Code, p.Message))
 			if p.Remedy != "" {
 				lines = append(lines, "remedy: "+p.Remedy)
