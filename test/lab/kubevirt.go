@@ -2,11 +2,9 @@ package lab
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"os"
 	"path/filepath"
-	"strconv"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -42,7 +40,7 @@ spec:
 
 // kubevirtCRDs returns the CRD of VirtualMachineInstance with its schema.
 func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
-	schema, err := kubevirtSchema(moduleDir, "virtualmachineinstance")
+	schema, err := kubevirtSchema(moduleDir)
 	if err != nil {
 		return nil, fmt.Errorf("reading KubeVirt's schema: %w", err)
 	}
@@ -65,43 +63,18 @@ func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
 // kubevirtSchemas is a file of KubeVirt's module with a map from names to schemas in YAML.
 const kubevirtSchemas = "pkg/virt-operator/resource/generate/components/validations_generated.go"
 
-// kubevirtSchema returns the schema called name in kubevirtSchemas.
-func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
-	path := filepath.Join(moduleDir, filepath.FromSlash(kubevirtSchemas))
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	var text string
-	ast.Inspect(file, func(n ast.Node) bool {
-		pair, ok := n.(*ast.KeyValueExpr)
-		if !ok {
-			return text == ""
-		}
-		if stringLiteral(pair.Key) == name {
-			text = stringLiteral(pair.Value)
-		}
-		return false
-	})
-	if text == "" {
-		return nil, fmt.Errorf("no schema for %q in %s", name, path)
-	}
-	schema := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &schema); err != nil {
-		return nil, err
-	}
-	return schema, nil
-}
+// schemaOfVMIs matches the schema of VirtualMachineInstance in kubevirtSchemas.
+var schemaOfVMIs = regexp.MustCompile("(?s)\"virtualmachineinstance\": `(.*?)`")
 
-// stringLiteral returns the value of a string literal, or "" for any other expression.
-func stringLiteral(e ast.Expr) string {
-	lit, ok := e.(*ast.BasicLit)
-	if !ok || lit.Kind != token.STRING {
-		return ""
-	}
-	s, err := strconv.Unquote(lit.Value)
+// kubevirtSchema returns the schema of VirtualMachineInstance.
+func kubevirtSchema(moduleDir string) (schema map[string]any, err error) {
+	text, err := os.ReadFile(filepath.Join(moduleDir, filepath.FromSlash(kubevirtSchemas)))
 	if err != nil {
-		return ""
+		return nil, err
 	}
-	return s
+	match := schemaOfVMIs.FindSubmatch(text)
+	if match == nil {
+		return nil, fmt.Errorf("no schema of VirtualMachineInstance in %s", kubevirtSchemas)
+	}
+	return schema, yaml.Unmarshal(match[1], &schema)
 }

@@ -96,8 +96,6 @@ type OVNNode struct {
 
 	switches []string
 	ports    int
-	pods     []ovnPod
-	podPorts int
 }
 
 const ovnVLAN = 100

@@ -2,14 +2,14 @@ package lab
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // errPortTaken reports that a process has exited because its port was in use.
@@ -17,7 +17,7 @@ var errPortTaken = errors.New("a reserved port is in use")
 
 // waitForPath waits until the API server responds to a request for path with 200.
 func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) error {
-	client, err := cp.probeClient()
+	client, err := rest.HTTPClientFor(cp.RESTConfig())
 	if err != nil {
 		return err
 	}
@@ -77,20 +77,6 @@ func firstFailure(processes []*process) error {
 		}
 	}
 	return nil
-}
-
-// probeClient returns an administrator's HTTP client that does not keep connections alive.
-func (cp *ControlPlane) probeClient() (*http.Client, error) {
-	pair, err := tls.X509KeyPair(cp.admin.cert, cp.admin.key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the administrator's certificate: %w", err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cp.ca.x509)
-	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
-		DisableKeepAlives: true,
-	}}, nil
 }
 
 func probe(ctx context.Context, client *http.Client, url string) error {

@@ -61,7 +61,6 @@ type site struct {
 	definitions map[string]string // configurations of NetworkAttachmentDefinitions by namespace/name
 	templates   map[string]corev1.PodTemplateSpec
 	pods        int
-	podNetwork  bool // the pod network is OVN's, too
 }
 
 func newSite(t *testing.T) *site {
@@ -158,9 +157,7 @@ func (s *site) newPod(name, node string) *pod {
 	s.pods++
 	ip, router := fmt.Sprintf("10.9.%d.2", s.pods), fmt.Sprintf("10.9.%d.1", s.pods)
 	p := &pod{Namespace: lab.NewNamespace(s), node: node}
-	if s.podNetwork {
-		s.ovn.Node(node).AttachToPodNetwork(s, p.Namespace, ip, router)
-	} else if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}); err != nil {
+	if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}); err != nil {
 		s.Fatal(err)
 	}
 	p.Run(s, "ip", "route", "add", "default", "via", router)
