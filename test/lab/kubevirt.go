@@ -76,5 +76,6 @@ func kubevirtSchema(moduleDir string) (schema map[string]any, err error) {
 	if match == nil {
 		return nil, fmt.Errorf("no schema of VirtualMachineInstance in %s", kubevirtSchemas)
 	}
-	return schema, yaml.Unmarshal(match[1], &schema)
+	err = yaml.Unmarshal(match[1], &schema)
+	return schema, err
 }
