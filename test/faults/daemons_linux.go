@@ -48,18 +48,18 @@ func pathGroup(r *Running) Group {
 			r.Await("Leases to be rejected", func() bool {
 				return r.Client.Create(r.Context(), object("coordination.k8s.io/v1 Lease clusters/probe"), client.DryRunAll) != nil
 			})
-			r.addVM("worker-s", "02:00:00:00:00:96", demoLabel, "", time.Now())
+			r.addVM("worker-s", "02:00:00:00:00:96", time.Now())
 			r.requestAddress("02:00:00:00:00:96")
 		}},
 		{Name: "guest of a VM changes its MAC address", Want: "DHCP-015 fail", Says: "02:00:00:00:00:92", Break: func() {
-			r.addVM("worker-m", "02:00:00:00:00:93", demoLabel, "", time.Now())
+			r.addVM("worker-m", "02:00:00:00:00:93", time.Now())
 			r.Patch("kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-m", `{"status": {"interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:93", "infoSource": "domain"},
 				{"mac": "02:00:00:00:00:92", "interfaceName": "eth0", "infoSource": "guest-agent"}]}}`)
 			r.requestAddress("02:00:00:00:00:92")
 		}},
 		{Name: "VM is attached to the VLAN by another network", Want: "DHCP-015 fail", Says: "which is on network clusters/vlan5O", Break: func() {
 			r.Undo(r.forgetClients)
-			r.addVM("worker-w", "02:00:00:00:00:95", demoLabel, "", time.Now())
+			r.addVM("worker-w", "02:00:00:00:00:95", time.Now())
 			r.Patch("kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-w", `{"spec": {"networks": [{"name": "vlan", "multus": {"networkName": "clusters/vlan5O"}}]}}`)
 			r.requestAddress("02:00:00:00:00:95")
 		}},
@@ -68,7 +68,7 @@ func pathGroup(r *Running) Group {
 			r.query("www.example.org.")
 		}},
 		{Name: "backend has no endpoint", Want: "PRX-012 fail", Says: "no ready endpoint", Break: func() {
-			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: extra, namespace: clusters-demo}\nspec: {ports: [{port: 443}]}\n")
+			r.Add(lab.Service("clusters-demo", "extra", 443))
 			r.Patch(demoProxy, `{"spec": {"backends": [{"name": "extra", "hostname": "extra.example.com", "port": 443, "targetService": "extra", "targetPort": 443, "targetNamespace": "clusters-demo"}]}}`)
 		}},
 		{Name: "konnectivity refuses connections", Want: "PRX-012 fail", Says: "konnectivity-server", Break: func() {
@@ -202,28 +202,11 @@ func (r *Running) restartControl(meanwhile func()) {
 // when it starts to lead.
 func (r *Running) leaveUndeletableService() {
 	r.Helper()
-	const policy = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: keep-services}
-spec:
-  failurePolicy: Fail
-  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [services], operations: [DELETE]}]}
-  validations: [{expression: "false", message: "Services stay"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: keep-services}
-spec: {policyName: keep-services, validationActions: [Deny]}
-`
-	const service = `
-apiVersion: v1
-kind: Service
-metadata: {name: left-apps, namespace: openshift-ingress, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/left}}
-spec: {ports: [{port: 443}]}
-`
+	policy := denial("keep-services", `{apiGroups: [""], apiVersions: [v1], resources: [services], operations: [DELETE]}`, "Services stay")
+	service := lab.Service("openshift-ingress", "left-apps", 443,
+		"metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/left}}")
 	left := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "left-apps"}}
-	if err := r.Hosted.ApplyYAML(r.Context(), []byte(policy+"---"+service)); err != nil {
+	if err := r.Hosted.ApplyYAML(r.Context(), []byte(policy+service)); err != nil {
 		r.Fatal(err)
 	}
 	r.Undo(func() {
@@ -285,7 +268,7 @@ func (r *Running) withOtherToken(data string) string {
 // denySnapshots makes the volume with the snapshot file of xdsd read-only, and changes objects that it reads.
 func (r *Running) denySnapshots() {
 	r.Helper()
-	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: another, namespace: clusters-demo}\nspec: {ports: [{port: 443}]}\n"
+	service := lab.Service("clusters-demo", "another", 443)
 	remount := func(option string) {
 		target := strconv.Itoa(r.Pods["proxy"].Containers["xdsd"].PID())
 		volume := filepath.Join(r.Pods["proxy"].Volume("root of xdsd"), "var", "lib", "xdsd")

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
@@ -45,27 +44,26 @@ func objectGroup(r *Running) Group {
 				terminated("coredhcp", false, `{"exitCode": 1, "reason": "Error", "message": "listen udp 0.0.0.0:67: bind: address already in use"`)+`]}}`)
 		}},
 		{Name: "two VMs have one MAC address", Want: "DHCP-009 fail", Says: "worker-y", Break: func() {
-			r.addVM("worker-x", "02:00:00:00:00:99", demoLabel, "", time.Now())
-			r.addVM("worker-y", "02:00:00:00:00:99", demoLabel, "", time.Now())
+			r.addVM("worker-x", "02:00:00:00:00:99", time.Now())
+			r.addVM("worker-y", "02:00:00:00:00:99", time.Now())
 		}},
 		{Name: "VM lacks the label of its cluster", Want: "DHCP-011 fail", Says: "label vmi worker-l --overwrite hypershift.openshift.io/infra-id=demo-x7k2p", Break: func() {
-			r.addVM("worker-l", "02:00:00:00:00:97", "", "", time.Now())
+			r.addVM("worker-l", "02:00:00:00:00:97", time.Now(), "metadata: {labels: null}")
 		}},
-		{Name: "VM has no lease", Want: "DHCP-005 fail", Says: "has no DHCP lease", Break: func() { r.addVM("worker-n", "02:00:00:00:00:96", demoLabel, "", longAgo) }},
+		{Name: "VM has no lease", Want: "DHCP-005 fail", Says: "has no DHCP lease", Break: func() { r.addVM("worker-n", "02:00:00:00:00:96", longAgo) }},
 		{Name: "DNS and the cluster's DNS forward to each other", Want: "DNS-003 fail", Break: func() {
-			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system}\nspec: {ports: [{port: 53, protocol: UDP}]}\n")
+			r.Add(lab.Service("kube-system", "kube-dns", 53, "spec: {ports: [{port: 53, protocol: UDP}]}"))
 			r.Patch(demoInfra, `{"spec": {"networkConfig": {"dnsServers": ["`+r.field("v1 Service kube-system/kube-dns", "spec", "clusterIP")+`"]}}}`)
 		}},
 		{Name: "Service of a deleted Infra exists", Want: "OLD-002 warn", Says: "teardown gone", Break: func() {
-			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: gone-dns, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}, " +
-				"annotations: {hostedcluster.densityops.com/infra: clusters/gone}}\nspec: {ports: [{port: 53}]}\n")
+			r.Add(lab.Service("clusters", "gone-dns", 53, "metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/gone}}"))
 		}},
 		{Name: "container of the proxy ran out of memory", Want: "POD-003 warn", Says: "OOMKilled", Break: func() {
 			r.PatchStatus("v1 Pod clusters/demo-proxy-0", `{"status": {"containerStatuses": [`+
 				terminated("envoy", true, `{"exitCode": 137, "reason": "OOMKilled", "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"`)+`]}}`)
 		}},
 		{Name: "annotation of a VM reserves the gateway's address", Want: "DHCP-010 warn", Says: "worker-g", Break: func() {
-			r.addVM("worker-g", "02:00:00:00:00:98", demoLabel, "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1", time.Now())
+			r.addVM("worker-g", "02:00:00:00:00:98", time.Now(), "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1}}")
 		}},
 		{Name: "cluster's DNS does not forward", Want: "DNS-004 warn", Break: func() { r.Patch("operator.openshift.io/v1 DNS default", `{"spec": {"servers": []}}`) }},
 		{Name: "Service of the proxy has the endpoint of another client", Want: "SVC-001 warn", Break: func() {
@@ -92,8 +90,7 @@ func clusterGroup(r *Running) Group {
 func networkGroup(r *Running) Group {
 	return Group{Name: "network", Faults: []Fault{
 		{Name: "network has another name in the VMs' namespace", Want: "HC-004 fail", Says: "clusters-demo/vlan-100", Break: func() {
-			r.Add("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan-100, namespace: clusters-demo}\n" +
-				`spec: {config: '{"cniVersion": "0.3.1", "name": "vlan-100", "type": "bridge", "bridge": "br-100"}'}`)
+			r.Add(lab.BridgeNetwork("clusters-demo", "vlan-100", "br-100"))
 			r.Patch(nodePool, `{"spec": {"platform": {"kubevirt": {"additionalNetworks": [{"name": "clusters-demo/vlan-100"}]}}}}`)
 		}},
 		{Name: "NetworkAttachmentDefinition does not exist", Want: "NET-001 fail", Break: func() { r.Remove(vlanNetwork) }},
@@ -135,24 +132,13 @@ func terminated(container string, ready bool, end string) string {
 	return fmt.Sprintf(`{"name": %q, "image": "", "imageID": "", "ready": %v, "restartCount": 1, "state": %s, "lastState": {"terminated": %s}}}`, container, ready, state, end)
 }
 
-// demoLabel is the label by which DHCP selects the hosted cluster's VMs.
-const demoLabel = "hypershift.openshift.io/infra-id: demo-x7k2p"
-
 // longAgo is a start time outside of the grace period of checks.
 var longAgo = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// addVM creates a VirtualMachineInstance on the network that is running since a time.
-func (r *Running) addVM(name, mac, labels, annotations string, since time.Time) {
+// addVM creates a VirtualMachineInstance that is running since a time, with changes as of lab.Site.
+func (r *Running) addVM(name, mac string, since time.Time, changes ...string) {
 	r.Helper()
-	r.Add(fmt.Sprintf(`
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: %[1]s, namespace: clusters-demo, labels: {%[3]s}, annotations: {%[4]s}}
-spec:
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[2]q}]}}
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %[5]q}]}
-`, name, mac, labels, annotations, since.UTC().Format(time.RFC3339)))
+	r.Add(demo.VirtualMachineInstance(name, mac, append(changes, lab.RunningSince(since))...))
 }
 
 // leaseAll creates leases of all addresses of the DHCP ranges.
@@ -160,9 +146,7 @@ func (r *Running) leaseAll() {
 	r.Helper()
 	var all strings.Builder
 	for i := 12; i <= 29; i++ {
-		fmt.Fprintf(&all, "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: clusters.demo.192.0.2.%[1]d, namespace: clusters, "+
-			"labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}\n"+
-			"spec: {holderIdentity: \"id:%02[1]x\", leaseDurationSeconds: 3600, renewTime: %[2]q}\n---\n", i, time.Now().UTC().Format(microTime))
+		all.WriteString(demo.Lease(demo.IP(i), "bound", fmt.Sprintf("id:%02x", i), time.Now()))
 	}
 	r.Add(all.String())
 }
@@ -190,14 +174,7 @@ func (r *Running) removeProxyServers() {
 func (r *Running) moveApps(address string) {
 	r.Helper()
 	assign := func(address string) {
-		o := &corev1.Service{}
-		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
-			r.Fatal(err)
-		}
-		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
-		if err := r.HostedClient.Status().Update(r.Context(), o); err != nil {
-			r.Fatal(err)
-		}
+		lab.AssignAddresses(r, r.HostedClient, "openshift-ingress", "demo-apps", address)
 	}
 	secure, plain := r.ca.TLSBackend(r.parent, address+":443", "*.apps."+RunningDomain), lab.HTTPBackend(r.parent, address+":80", "apps")
 	r.Undo(func() {

@@ -6,20 +6,18 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -69,20 +67,14 @@ func RunningNetwork() lab.Network {
 	}
 }
 
+// demo names the objects of the site.
+var demo = lab.Site{Network: "vlan100"}
+
 // runningInfra is the Infra that setup deploys.
-const runningInfra = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [198.18.0.53]}
-  infraComponents:
-    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.29}
-    dns: {serverIP: 192.0.2.3}
-    proxy: {serverIP: 192.0.2.4}
-  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, ipAddressPoolRange: 192.0.2.200-192.0.2.209, loadBalancerClass: metallb.io/vlan}}
-`
+var runningInfra = demo.Infra(`spec:
+  networkConfig: {dnsServers: [198.18.0.53]}
+  infraComponents: {dhcp: {rangeEnd: 192.0.2.29}}
+  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, ipAddressPoolRange: 192.0.2.200-192.0.2.209, loadBalancerClass: metallb.io/vlan}}`)
 
 // Objects that faults change.
 const (
@@ -102,82 +94,13 @@ func condition(kind, status string) string {
 	return fmt.Sprintf(`{"type": %q, "status": %q, "reason": "Test", "message": "x", "lastTransitionTime": "2026-01-02T03:04:05Z"}`, kind, status)
 }
 
-var runningCluster = lab.HostedCluster{
-	Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
-	Publishing: map[string]string{
-		"OAuthServer": lab.PublishedRoute("oauth." + RunningDomain), "Konnectivity": lab.PublishedRoute("konnectivity." + RunningDomain), "Ignition": lab.PublishedRoute("ignition." + RunningDomain),
-	},
+var runningCluster = demo.HostedClusterWithHosts()
+
+// runningVM returns a VM that exists before setup, and its Lease.
+func runningVM(digit string, address int) string {
+	return demo.VirtualMachineInstance("worker-"+digit, "02:00:00:00:00:0"+digit, lab.RunningSince(longAgo)) +
+		demo.Lease(demo.IP(address), "bound", "clusters-demo/worker-"+digit+"/vlan", time.Now())
 }
-
-// runningObjects are objects of the management cluster that exist before setup.
-const runningObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters-demo}
----
-apiVersion: operator.openshift.io/v1
-kind: DNS
-metadata: {name: default}
-spec: {}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
----
-apiVersion: hypershift.openshift.io/v1beta1
-kind: NodePool
-metadata: {name: workers, namespace: clusters}
-spec:
-  clusterName: demo
-  replicas: 2
-  management: {upgradeType: Replace}
-  release: {image: registry.example.com/release:4.20}
-  platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: clusters/vlan100}]}}
----
-`
-
-// runningVM is a VM that exists before setup, and its Lease. The arguments are a digit of its name and MAC address, the last
-// byte of its address, and the time.
-const runningVM = `
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: worker-%[1]s, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0%[1]s"}]}}
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: clusters.demo.192.0.2.%[2]d, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
-spec: {holderIdentity: clusters-demo/worker-%[1]s/vlan, leaseDurationSeconds: 3600, renewTime: "%[3]s"}
----
-`
-
-// hostedObjects are objects of the hosted cluster that exist before setup.
-const hostedObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: openshift-ingress}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: metallb-system}
----
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: vlan, namespace: metallb-system}
-spec: {addresses: [192.0.2.200/32]}
----
-apiVersion: metallb.io/v1beta1
-kind: ServiceL2Status
-metadata: {name: demo-apps, namespace: metallb-system, labels: {metallb.io/node: worker-a, metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}
-`
 
 // NewRunning returns a healthy running site in a network from RunningNetwork. It waits until the Infra is
 // ready.
@@ -197,18 +120,19 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 		},
 		Hosted: hosted, HostedClient: hostedClient, Network: network, Pods: map[string]*lab.Pod{}, Backends: map[string]*lab.Backend{}, parent: t,
 	}
-	r.Doctor = func(t *testing.T, args ...string) Output {
+	r.Doctor = func(t *testing.T, args ...string) lab.Result {
 		t.Helper()
 		return r.Oooi(t, management.Kubeconfig(), append([]string{"doctor", "demo", "-n", "clusters"}, args...)...)
 	}
 	lab.SharedInterfaces(t, map[string][]string{
 		"net1": {"192.0.2.2", "192.0.2.3", "192.0.2.4"}, "eth0": slices.Collect(maps.Values(podAddresses)),
 	})
-	if err := hosted.ApplyYAML(t.Context(), []byte(hostedObjects)); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now().UTC().Format(microTime)
-	r.Apply(runningObjects + fmt.Sprintf(runningVM, "a", 10, now) + fmt.Sprintf(runningVM, "b", 11, now) + runningCluster.YAML())
+	hosted.MustApply(t, lab.Namespaces("openshift-ingress", "metallb-system"),
+		"{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}, spec: {addresses: [192.0.2.200/32]}}",
+		"{apiVersion: metallb.io/v1beta1, kind: ServiceL2Status, metadata: {name: demo-apps, namespace: metallb-system, "+
+			"labels: {metallb.io/node: worker-a, metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}}")
+	management.MustApply(t, demo.Namespaces(), "{apiVersion: operator.openshift.io/v1, kind: DNS, metadata: {name: default}, spec: {}}",
+		lab.BridgeNetwork("clusters", "vlan100", "br-vlan100"), demo.NodePool("workers"), runningVM("a", 10), runningVM("b", 11), runningCluster.YAML())
 	lab.RunDNS(t, &dns.Server{Addr: upstreamResolver + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetReply(query)) // the client repeats it
 	})})
@@ -220,17 +144,9 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 }
 
 // Oooi runs kubectl oooi with a kubeconfig.
-func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) Output {
+func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) lab.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, r.Network.Binary(t, "kubectl-oooi"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+	return lab.Execute(t, 2*time.Minute, append([]string{r.Network.Binary(t, "kubectl-oooi"), "--kubeconfig", kubeconfig}, args...)...)
 }
 
 // startControlPlane publishes the hosted cluster's API server, starts servers in place of the other parts of
@@ -269,10 +185,7 @@ func (r *Running) startControlPlane() {
 
 func (r *Running) setup() {
 	r.Helper()
-	file := filepath.Join(r.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(runningInfra), 0o600); err != nil {
-		r.Fatal(err)
-	}
+	file := lab.WriteFile(r, runningInfra, r.TempDir(), "infra.yaml")
 	if a := r.Oooi(r.T, r.ControlPlane.Kubeconfig(), "setup", "-f", file, "--image", "localhost/oooi:test", "--wait=false", "--cluster-dns=patch"); a.Code != 0 {
 		r.Fatalf("setup: exit code %d: %s%s", a.Code, a.Stdout, a.Stderr)
 	}
@@ -300,15 +213,12 @@ func (r *Running) start() {
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"interface\": \"net1\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
 	}
 	r.forwardServices()
-	r.Await("the apps Service to take an address", func() bool {
-		o := &corev1.Service{}
-		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
-			return false
-		}
-		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.200"}}
-		return r.HostedClient.Status().Update(r.Context(), o) == nil
+	lab.AssignAddresses(r, r.HostedClient, "openshift-ingress", "demo-apps", "192.0.2.200")
+	r.Await("the Infra to be ready", func() bool {
+		infra := &v1alpha1.Infra{}
+		lab.Must(r, runtime.DefaultUnstructuredConverter.FromUnstructured(r.mustGet(demoInfra).Object, infra))
+		return meta.IsStatusConditionTrue(infra.Status.Conditions, v1alpha1.ConditionReady)
 	})
-	r.Await("the Infra to be ready", r.ready)
 }
 
 // forwardServices forwards queries to the cluster IP of DNS and connections to that of the proxy to their pods, as kube-proxy
@@ -320,18 +230,6 @@ func (r *Running) forwardServices() {
 	}
 	r.nft(fmt.Sprintf("table ip services {\n chain output {\n type nat hook output priority -100\n ip daddr %s udp dport 53 dnat to %s\n ip daddr %s meta l4proto tcp dnat to %s\n }\n}\n",
 		clusterIP("demo-dns"), r.Pods["dns"].IP, clusterIP("demo-proxy"), r.Pods["proxy"].IP))
-}
-
-// ready reports whether the Infra's condition Ready is True.
-func (r *Running) ready() bool {
-	r.Helper()
-	conditions, _, _ := unstructured.NestedSlice(r.mustGet(demoInfra).Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
-			return c["status"] == "True"
-		}
-	}
-	return false
 }
 
 // run waits for the pods of a component and runs them under the given names.

@@ -28,17 +28,11 @@ type Site struct {
 	ControlPlane *lab.ControlPlane
 	Client       client.Client
 	// Doctor runs 'kubectl oooi doctor demo -n clusters' with further arguments.
-	Doctor func(t *testing.T, args ...string) Output
+	Doctor func(t *testing.T, args ...string) lab.Result
 	// Timeout is how long doctor may take to report a fault, or its end.
 	Timeout time.Duration
 
 	undo []func()
-}
-
-// Output is the output of a command and its exit code.
-type Output struct {
-	Stdout, Stderr string
-	Code           int
 }
 
 // object returns an object without content.
@@ -221,22 +215,23 @@ func (s *Site) Add(yaml string) {
 // deny rejects writes of a resource in a namespace, with a message, by a policy with a name.
 func (s *Site) deny(name, group, version, resource, namespace, message string) {
 	s.Helper()
-	s.Add(fmt.Sprintf(`
+	s.Add(denial(name, "{apiGroups: ["+group+"], apiVersions: ["+version+"], resources: ["+resource+"], operations: [CREATE, UPDATE]}", message,
+		"spec: {matchConstraints: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+namespace+"}}}}"))
+}
+
+// denial returns an admission policy with a name that rejects requests of a rule with a message, with changes as of lab.Merge.
+func denial(name, rule, message string, changes ...string) string {
+	return lab.Merge(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: %[1]s}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[5]s}}
-    resourceRules: [{apiGroups: [%[2]s], apiVersions: [%[3]s], resources: [%[4]s], operations: [CREATE, UPDATE]}]
-  validations: [{expression: "false", message: %[6]q}]
----
+spec: {failurePolicy: Fail, matchConstraints: {resourceRules: [%[2]s]}, validations: [{expression: "false", message: %[3]q}]}
+`, name, rule, message), changes...) + lab.Merge(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s, validationActions: [Deny]}
-`, name, group, version, resource, namespace, message))
+`, name))
 }
 
 // revert runs functions in reverse order.
