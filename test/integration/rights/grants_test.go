@@ -13,6 +13,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
+// right returns a right, as lab.Right.
+func right(verb, group, resource, namespace, name string) lab.Right {
+	return lab.Right{Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name}
+}
+
 // account is a ServiceAccount whose rights are tested.
 type account struct {
 	kube            kubernetes.Interface
@@ -75,9 +80,9 @@ func (a account) roles(t *testing.T) []role {
 }
 
 // rights returns the rights in the rules of a role.
-func (r role) rights(t *testing.T) []right {
+func (r role) rights(t *testing.T) []lab.Right {
 	t.Helper()
-	var all []right
+	var all []lab.Right
 	for _, rule := range r.rules {
 		if len(rule.NonResourceURLs) > 0 {
 			t.Errorf("role %s/%s grants %v, which this test does not support", r.namespace, r.name, rule.NonResourceURLs)
@@ -93,7 +98,7 @@ func (r role) rights(t *testing.T) []right {
 						if group == rbacv1.APIGroupAll || resource == rbacv1.ResourceAll || verb == rbacv1.VerbAll {
 							t.Errorf("role %s/%s has a wildcard: %+v", r.namespace, r.name, rule)
 						}
-						all = append(all, right{verb, group, resource, r.namespace, name})
+						all = append(all, right(verb, group, resource, r.namespace, name))
 					}
 				}
 			}
@@ -103,21 +108,21 @@ func (r role) rights(t *testing.T) []right {
 }
 
 // granted returns all rights of the account without duplicates.
-func (a account) granted(t *testing.T) []right {
+func (a account) granted(t *testing.T) []lab.Right {
 	t.Helper()
-	var all []right
+	var all []lab.Right
 	for _, r := range a.roles(t) {
 		all = append(all, r.rights(t)...)
 	}
-	slices.SortFunc(all, func(a, b right) int {
-		return strings.Compare(a.group+" "+a.resource+" "+a.namespace+" "+a.verb+" "+a.name, b.group+" "+b.resource+" "+b.namespace+" "+b.verb+" "+b.name)
+	slices.SortFunc(all, func(a, b lab.Right) int {
+		return strings.Compare(a.Group+" "+a.Resource+" "+a.Namespace+" "+a.Verb+" "+a.Name, b.Group+" "+b.Resource+" "+b.Namespace+" "+b.Verb+" "+b.Name)
 	})
 	return slices.Compact(all)
 }
 
 // revoke removes a right from the account's roles, and returns a function that restores it. Both wait until
 // the authorizer has observed the change.
-func (a account) revoke(t *testing.T, revoked right) (restore func()) {
+func (a account) revoke(t *testing.T, revoked lab.Right) (restore func()) {
 	t.Helper()
 	var before []role
 	for _, r := range a.roles(t) {
@@ -131,9 +136,9 @@ func (a account) revoke(t *testing.T, revoked right) (restore func()) {
 			if kept == revoked {
 				continue
 			}
-			rule := rbacv1.PolicyRule{Verbs: []string{kept.verb}, APIGroups: []string{kept.group}, Resources: []string{kept.resource}}
-			if kept.name != "" {
-				rule.ResourceNames = []string{kept.name}
+			rule := rbacv1.PolicyRule{Verbs: []string{kept.Verb}, APIGroups: []string{kept.Group}, Resources: []string{kept.Resource}}
+			if kept.Name != "" {
+				rule.ResourceNames = []string{kept.Name}
 			}
 			reduced.rules = append(reduced.rules, rule)
 		}
@@ -175,13 +180,13 @@ func (a account) write(t *testing.T, r role) {
 }
 
 // awaitAuthorization waits until the API server's authorizer allows or denies a right.
-func (a account) awaitAuthorization(t *testing.T, r right, want bool) {
+func (a account) awaitAuthorization(t *testing.T, r lab.Right, want bool) {
 	t.Helper()
-	resource, sub, _ := strings.Cut(r.resource, "/")
+	resource, sub, _ := strings.Cut(r.Resource, "/")
 	lab.Await(t, "the authorizer to observe the change", func() string {
 		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: a.user(), ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name,
+				Verb: r.Verb, Group: r.Group, Resource: resource, Subresource: sub, Namespace: r.Namespace, Name: r.Name,
 			},
 		}}, metav1.CreateOptions{})
 		if err != nil {

@@ -25,7 +25,7 @@ type removalTest struct {
 	container string
 	// before and after trigger the use of a right: before the daemon starts, and when it runs. undo reverts
 	// that after the missing right was reported.
-	before, after, undo map[right]func(t *testing.T)
+	before, after, undo map[lab.Right]func(t *testing.T)
 	// stopped, if set, is called after the daemon was killed.
 	stopped func(t *testing.T)
 	// ready is the URL of the readiness endpoint. The daemon must not be ready without the right to list one
@@ -33,14 +33,14 @@ type removalTest struct {
 	ready string
 	needs []string
 	// signs are checks for rights whose absence does not appear in the log with the API server's message.
-	signs map[right]func(t *testing.T) string
+	signs map[lab.Right]func(t *testing.T) string
 	// others are rights that are not tested: those of another container, those that only other API servers
 	// check, and those whose use depends on timing.
-	others []right
+	others []lab.Right
 }
 
 func (x *removalTest) run(t *testing.T) {
-	granted := slices.DeleteFunc(x.account.granted(t), func(r right) bool { return slices.Contains(x.others, r) })
+	granted := slices.DeleteFunc(x.account.granted(t), func(r lab.Right) bool { return slices.Contains(x.others, r) })
 	for _, r := range lab.Sample(granted, 4) {
 		t.Run(r.String(), func(t *testing.T) {
 			restore := x.account.revoke(t, r)
@@ -58,7 +58,7 @@ func (x *removalTest) run(t *testing.T) {
 				defer undo(t)
 			}
 			lab.Await(t, "the daemon to report the missing right", func() string { return x.checkMissing(t, r) })
-			if r.verb != "list" || !slices.Contains(x.needs, r.resource) {
+			if r.Verb != "list" || !slices.Contains(x.needs, r.Resource) {
 				return
 			}
 			lab.Await(t, "the daemon to be not ready", func() string { return lab.CheckStatus(t, x.ready, http.StatusServiceUnavailable) })
@@ -82,7 +82,7 @@ func (x *removalTest) restart(t *testing.T, meanwhile func(t *testing.T)) {
 }
 
 // checkMissing returns "" if the daemon has reported that a right is missing.
-func (x *removalTest) checkMissing(t *testing.T, r right) string {
+func (x *removalTest) checkMissing(t *testing.T, r lab.Right) string {
 	t.Helper()
 	if sign := x.signs[r]; sign != nil {
 		return sign(t)
@@ -92,11 +92,11 @@ func (x *removalTest) checkMissing(t *testing.T, r right) string {
 
 // checkDenied returns "" if a text, with any quoting, contains the API server's message about a missing
 // right.
-func checkDenied(text string, r right) string {
-	if strings.Contains(strings.ReplaceAll(text, `\`, ""), r.deniedMessage()) {
+func checkDenied(text string, r lab.Right) string {
+	if strings.Contains(strings.ReplaceAll(text, `\`, ""), r.DeniedMessage()) {
 		return ""
 	}
-	return "no message " + r.deniedMessage()
+	return "no message " + r.DeniedMessage()
 }
 
 // revokeEach revokes every granted right in turn. The reader of the hosted cluster comes first, while control
@@ -145,11 +145,11 @@ func startUDHCPC(t *testing.T, m *lab.Machine) {
 }
 
 func (d *deployed) dhcpRemovalTest(a account) *removalTest {
-	leases := func(verb string) right { return right{verb, "coordination.k8s.io", "leases", "clusters", ""} }
+	leases := func(verb string) lab.Right { return right(verb, "coordination.k8s.io", "leases", "clusters", "") }
 	yesterday := time.Now().Add(-24 * time.Hour)
 	return &removalTest{
 		account: a, pod: d.dhcp, container: "coredhcp", ready: "http://" + dhcpPod + ":9903/readyz", needs: []string{"virtualmachineinstances", "leases"},
-		before: map[right]func(*testing.T){
+		before: map[lab.Right]func(*testing.T){
 			leases("create"): func(t *testing.T) { d.in(t).machine("worker-3", "02:00:00:00:00:03") },
 			leases("update"): func(t *testing.T) {
 				d.in(t).lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", yesterday)
@@ -159,13 +159,13 @@ func (d *deployed) dhcpRemovalTest(a account) *removalTest {
 			},
 			leases("get"): func(t *testing.T) { d.in(t).unlabelledLease("192.0.2.40", "clusters-demo/worker-2/vlan") },
 		},
-		after: map[right]func(*testing.T){
+		after: map[lab.Right]func(*testing.T){
 			leases("create"): func(t *testing.T) { startUDHCPC(t, lab.NewMachine(t, vlanDevice, "02:00:00:00:00:03")) },
 			leases("get"):    func(t *testing.T) { startUDHCPC(t, d.workers[1]) },
 			// An older address of the same machine is released when the machine renews its lease.
 			leases("update"): func(t *testing.T) { startUDHCPC(t, d.workers[0]) },
 		},
-		signs: map[right]func(*testing.T) string{
+		signs: map[lab.Right]func(*testing.T) string{
 			leases("get"): func(t *testing.T) string { // the client gets no reply, and the error is counted
 				if _, page := lab.Get(t, "http://"+dhcpPod+":9903/metrics"); len(page) == 0 || lab.Metric(t, page, `coredhcp_leasedb_store_errors_total{operation="get"}`) == 0 {
 					return "no errors are counted"
@@ -177,9 +177,9 @@ func (d *deployed) dhcpRemovalTest(a account) *removalTest {
 }
 
 func (d *deployed) controlRemovalTest(a account) *removalTest {
-	reader := func(verb string) right { return right{verb, "", "secrets", "clusters", "demo-apps-reader"} }
-	admin := right{"get", "", "secrets", "clusters", "demo-admin-kubeconfig"}
-	getPods := right{"get", "", "pods", "", ""}
+	reader := func(verb string) lab.Right { return right(verb, "", "secrets", "clusters", "demo-apps-reader") }
+	admin := right("get", "", "secrets", "clusters", "demo-admin-kubeconfig")
+	getPods := right("get", "", "pods", "", "")
 	apps := func(enabled bool) func(*testing.T) {
 		return func(t *testing.T) {
 			d.in(t).updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = enabled })
@@ -202,10 +202,10 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				t.Fatal(err)
 			}
 		},
-		before: map[right]func(*testing.T){
-			{"patch", v1alpha1.GroupName, "infras/status", "", ""}:       toggleReady(d.dns),
-			{"patch", v1alpha1.GroupName, "proxyservers/status", "", ""}: toggleReady(d.proxy),
-			{"create", "events.k8s.io", "events", "", ""}:                toggleReady(d.proxy),
+		before: map[lab.Right]func(*testing.T){
+			right("patch", v1alpha1.GroupName, "infras/status", "", ""):       toggleReady(d.dns),
+			right("patch", v1alpha1.GroupName, "proxyservers/status", "", ""): toggleReady(d.proxy),
+			right("create", "events.k8s.io", "events", "", ""):                toggleReady(d.proxy),
 			// The status has a replica without a pod.
 			getPods: replicas("[{pod: demo-proxy-9}]"),
 			reader("create"): func(t *testing.T) {
@@ -226,9 +226,9 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				apps(false)(t)
 			},
 		},
-		undo:   map[right]func(*testing.T){getPods: replicas("[]"), reader("delete"): apps(true)},
-		others: []right{patchEvent},
-		signs: map[right]func(*testing.T) string{
+		undo:   map[lab.Right]func(*testing.T){getPods: replicas("[]"), reader("delete"): apps(true)},
+		others: []lab.Right{patchEvent},
+		signs: map[lab.Right]func(*testing.T) string{
 			admin: func(t *testing.T) string {
 				state := d.in(t).getInfra().Status.AppsIngress
 				if state == nil || state.Reason != v1alpha1.AppsIngressKubeconfigMissing {

@@ -149,7 +149,7 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 		p := d.start(&d.pods("clusters", x.component, 2)[at], x.ip)
 		lab.Await(d.T, x.component+" to be ready", func() string { return lab.CheckStatus(d.T, "http://"+x.ip+x.ready, http.StatusOK) })
 		of := account{d.kube, "clusters", "early-" + x.component}
-		isAddressLease := func(g right) bool { return g.name == "early-proxy-address" }
+		isAddressLease := func(g lab.Right) bool { return g.Name == "early-proxy-address" }
 		checkHolding := func() string {
 			if _, page := lab.Get(d.T, "http://"+x.ip+":9906/metrics"); len(page) == 0 || lab.Metric(d.T, page, "xdsd_hold_holding") != 1 {
 				return fmt.Sprintf("metrics are %q", page)
@@ -159,7 +159,7 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 		if x.component == "proxy" {
 			lab.Await(d.T, "the proxy to hold the address", checkHolding)
 		}
-		d.checkRights(of, d.management, func(g right) bool { return g.namespace == "" || isAddressLease(g) })
+		d.checkRights(of, d.management, func(g lab.Right) bool { return g.Namespace == "" || isAddressLease(g) })
 		if x.component == "proxy" {
 			d.Run("holder", func(t *testing.T) {
 				serveRights := slices.DeleteFunc(of.granted(t), isAddressLease)
@@ -205,7 +205,7 @@ func (d *deployed) accounts() (control, dns, dhcp, proxy, reader account) {
 
 // patchEvent is the right to count a repeated Event. client-go combines two Events only if both have the same version of the object,
 // which depends on when control's cache receives its own writes. Tests therefore cannot require that the right is used.
-var patchEvent = right{"patch", "events.k8s.io", "events", "", ""}
+var patchEvent = right("patch", "events.k8s.io", "events", "", "")
 
 // checkAllRights compares granted rights and requests of all accounts.
 func (d *deployed) checkAllRights() {
@@ -215,32 +215,32 @@ func (d *deployed) checkAllRights() {
 		if a == reader {
 			cp = d.hosted
 		}
-		d.checkRights(a, cp, func(r right) bool { return r != patchEvent })
+		d.checkRights(a, cp, func(r lab.Right) bool { return r != patchEvent })
 	}
 }
 
 // checkRights compares an account's requests with its granted rights, and waits until the rights that used
 // selects have been used: a daemon that starts with a snapshot file is ready before it has read any object.
-func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(right) bool) {
+func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(lab.Right) bool) {
 	d.Helper()
 	granted := a.granted(d.T)
-	var sent requests
+	var sent lab.Requests
 	lab.Await(d.T, a.user()+" to use its rights", func() string {
-		sent = requestsOf(d.T, cp, a.user())
+		sent = lab.RequestsOf(d.T, cp, a.user())
 		var unused []string
 		for _, g := range granted {
-			if used(g) && !slices.ContainsFunc(slices.Collect(maps.Keys(sent.allowed)), g.covers) {
+			if used(g) && !slices.ContainsFunc(slices.Collect(maps.Keys(sent.Allowed)), g.Covers) {
 				unused = append(unused, g.String())
 			}
 		}
 		return strings.Join(unused, "; ")
 	})
-	d.Logf("%s has %d rights and made %d different requests", a.user(), len(granted), len(sent.allowed))
-	for r := range sent.denied {
+	d.Logf("%s has %d rights and made %d different requests", a.user(), len(granted), len(sent.Allowed))
+	for r := range sent.Denied {
 		d.Errorf("%s was denied: %s", a.user(), r)
 	}
-	for r := range sent.allowed {
-		if !slices.ContainsFunc(granted, func(g right) bool { return g.covers(r) }) {
+	for r := range sent.Allowed {
+		if !slices.ContainsFunc(granted, func(g lab.Right) bool { return g.Covers(r) }) {
 			d.Errorf("%s was allowed a request that setup does not grant: %s", a.user(), r)
 		}
 	}
