@@ -79,12 +79,12 @@ func (v *serviceMonitor) measureAll(t *testing.T, group string, events []event) 
 }
 
 // movedInfra is the Infra with another address of the proxy.
-var movedInfra = editedInfra("proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.8}")
+var movedInfra = editedInfra("proxy: {serverIP: 198.18.50.8}")
 
 // failures returns events by which containers and Pods end, and changes that succeed. The last one sets up movedInfra.
 func (s *site) failures(v *serviceMonitor) []event {
 	dns, proxy, dhcp := v1alpha1.ComponentDNS, v1alpha1.ComponentProxy, v1alpha1.ComponentDHCP
-	moreLeases := editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.169")
+	moreLeases := editedInfra("dhcp: {rangeEnd: 198.18.50.169}")
 	return []event{
 		{name: "container envoy killed", run: s.kill(proxy, "envoy"), disturbs: []string{proxy}, closesConnections: true},
 		{name: "container xdsd killed", extra: true, run: s.kill(proxy, "xdsd"), disturbs: []string{proxy}},
@@ -111,7 +111,7 @@ func (s *site) failures(v *serviceMonitor) []event {
 type serviceMonitor struct {
 	site   *site
 	proxy  *expectation
-	probes []*probe
+	probes []*lab.Probe
 	dial   func(context.Context) (*stream, error)
 	rows   []string
 }
@@ -124,11 +124,11 @@ func (s *site) monitor(t *testing.T) *serviceMonitor {
 	proxy.set("198.18.50.7")
 	v := &serviceMonitor{
 		site: s, proxy: proxy,
-		probes: []*probe{
-			{name: "names", component: v1alpha1.ComponentDNS, ask: one.resolveAt(one.dns, proxy)},
-			{name: "connections", component: v1alpha1.ComponentProxy, ask: one.connect(s.ca, proxy)},
-			{name: "leases renewed", component: v1alpha1.ComponentDHCP, ask: one.dhcpClient(t).renew},
-			{name: "addresses offered", component: v1alpha1.ComponentDHCP, ask: two.dhcpClient(t).discover},
+		probes: []*lab.Probe{
+			{Name: "names", Component: v1alpha1.ComponentDNS, Ask: one.resolveAt(one.dns, proxy)},
+			{Name: "connections", Component: v1alpha1.ComponentProxy, Ask: one.connect(s.ca, proxy)},
+			{Name: "leases renewed", Component: v1alpha1.ComponentDHCP, Ask: one.dhcpClient(t).renew},
+			{Name: "addresses offered", Component: v1alpha1.ComponentDHCP, Ask: two.dhcpClient(t).discover},
 		},
 		dial: func(ctx context.Context) (*stream, error) { return one.stream(ctx, s.ca, proxy) },
 	}
@@ -142,7 +142,7 @@ func (v *serviceMonitor) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	for _, p := range v.probes {
-		asking.Go(func() { p.run(ctx) })
+		asking.Go(func() { p.Run(ctx) })
 	}
 	t.Cleanup(func() {
 		cancel()
@@ -153,7 +153,7 @@ func (v *serviceMonitor) start(t *testing.T) {
 // row returns a row of the table: what, and each probe's time without service since a time.
 func (v *serviceMonitor) row(what string, since time.Time) string {
 	for _, p := range v.probes {
-		what += fmt.Sprintf("\t%.1f", p.outage(since).Seconds())
+		what += fmt.Sprintf("\t%.1f", p.Outage(since).Seconds())
 	}
 	return what
 }
@@ -190,8 +190,8 @@ func (v *serviceMonitor) measure(t *testing.T, e event) {
 	}
 	for _, p := range v.probes {
 		// On a loaded host some seconds of requests fail. A pod that does not start loses more.
-		if lost := p.outage(began); lost > 15*time.Second && !slices.Contains(e.disturbs, p.component) {
-			t.Errorf("%s: no service for %s, although the event must not interrupt it", p.name, lost)
+		if lost := p.Outage(began); lost > 15*time.Second && !slices.Contains(e.disturbs, p.Component) {
+			t.Errorf("%s: no service for %s, although the event must not interrupt it", p.Name, lost)
 		}
 	}
 	row := v.row(e.name, began)
@@ -211,7 +211,7 @@ func (v *serviceMonitor) measure(t *testing.T, e event) {
 func (v *serviceMonitor) awaitService(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	for _, p := range v.probes {
-		await(t, what, func() string { return p.problem(from) })
+		await(t, what, func() string { return p.Problem(from) })
 	}
 }
 
@@ -220,11 +220,9 @@ func (v *serviceMonitor) report(t *testing.T) {
 	t.Helper()
 	header := make([]string, 0, len(v.probes)+1)
 	for _, p := range v.probes {
-		header = append(header, p.name)
-		for _, err := range p.wrongAnswers() {
-			t.Error(err)
-		}
+		header = append(header, p.Name)
 	}
+	reportWrongAnswers(t, v.probes)
 	t.Logf("seconds without service:\n%s", table(append(header, "an open connection"), v.rows))
 }
 

@@ -97,7 +97,7 @@ func (s *site) breaks() []siteBreak {
 	} {
 		at := netip.MustParseAddrPort(service.address)
 		add(service.scenario, func(t *testing.T) {
-			apply(t, s.cp, "%s", hostedCluster.Backend(service.name, service.port, netip.AddrPortFrom(at.Addr(), 1), ""))
+			s.cp.MustApply(t, hostedCluster.Backend(service.name, service.port, netip.AddrPortFrom(at.Addr(), 1), ""))
 			t.Cleanup(func() { s.restore(t, hostedCluster.Backend(service.name, service.port, at, "")) })
 		})
 	}
@@ -131,13 +131,7 @@ func (s *site) breaks() []siteBreak {
 		`{"spec": {"backends": [{"name": "other", "hostname": "`+otherAPI+`", "port": 6443, "targetService": "other", "targetPort": 6443, "targetNamespace": "clusters-demo"}]}}`,
 		`{"spec": {"backends": null}}`)
 	add("isolation-proxy", func(t *testing.T) {
-		backend := hostedCluster.Backend("other", 6443, s.ca.TLSBackend(t, "192.0.2.85:6443", otherAPI).Addr(), "")
-		apply(t, s.cp, "%s", backend)
-		t.Cleanup(func() {
-			if err := s.cp.DeleteYAML(context.WithoutCancel(t.Context()), []byte(backend)); err != nil {
-				t.Error(err)
-			}
-		})
+		s.cp.Create(t, hostedCluster.Backend("other", 6443, s.ca.TLSBackend(t, "192.0.2.85:6443", otherAPI).Addr(), ""))
 		route(t)
 	})
 	for address, serve := range map[string]func(t *testing.T){

@@ -4,14 +4,12 @@ package e2e_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,42 +35,19 @@ const nothingApplied = "nothing was applied"
 // failingSetup runs setup, which must exit with code 1, and returns its output.
 func (s *site) failingSetup(t *testing.T, infra string, flags ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := s.setupCommand(ctx, t, infra, flags...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	err := cmd.Run()
-	t.Logf("%s\n%s", cmd, &output)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("setup exited with %v, want code 1", err)
+	r := s.execute(t, 5*time.Minute, append(s.setupArgs(t, infra), flags...)...)
+	if r.Code != 1 {
+		t.Errorf("setup exited with code %d, want 1", r.Code)
 	}
-	return output.String()
-}
-
-// setupCommand returns the command of setup with only the given flags.
-func (s *site) setupCommand(ctx context.Context, t *testing.T, infra string, flags ...string) *exec.Cmd {
-	t.Helper()
-	file := filepath.Join(s.dir, "infra.yaml")
-	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig(), "setup", "-f", file, "--timeout", "3m"}, flags...)...)
+	return r.Stdout + r.Stderr
 }
 
 // setupWithoutFlags runs setup without image flags, which must succeed and change only what has failed.
-func (s *site) setupWithoutFlags(t *testing.T) string {
+func (s *site) setupWithoutFlags(t *testing.T, flags ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := s.setupCommand(ctx, t, infra)
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s\n%s", cmd, out)
-	if err != nil {
-		t.Errorf("setup without flags: %v", err)
+	if r := s.execute(t, 5*time.Minute, append(s.setupArgs(t, infra), flags...)...); r.Code != 0 {
+		t.Errorf("setup with flags %q: exit code %d", flags, r.Code)
 	}
-	return string(out)
 }
 
 // runDuringSetup runs setup, and calls do once setup has printed a text. It returns setup's exit code and
@@ -81,7 +56,7 @@ func (s *site) runDuringSetup(t *testing.T, infra, text string, do func(*os.Proc
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := s.setupCommand(ctx, t, infra, flags...)
+	cmd := exec.CommandContext(ctx, s.binary, slices.Concat([]string{"--kubeconfig", s.cp.Kubeconfig()}, s.setupArgs(t, infra), flags)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -118,26 +93,10 @@ func (s *site) expectFailure(infra string, want []string, flags ...string) func(
 	}
 }
 
-// editedInfra returns the Infra with pairs of texts replaced. It panics if none of them occurs.
-func editedInfra(oldnew ...string) string {
-	edited := strings.NewReplacer(oldnew...).Replace(infra)
-	if edited == infra {
-		panic(fmt.Sprintf("none of %q is in the Infra", oldnew))
-	}
-	return edited
-}
-
 // infraWithBackend returns the Infra and its ProxyServer with a backend.
 func infraWithBackend(service string) string {
-	return infra + fmt.Sprintf(`---
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: clusters}
-spec:
-  infraRef: {name: demo}
-  networkConfig: {serverIP: 198.18.50.7, networkAttachmentName: vlan50}
-  backends: [{name: second, hostname: second.example.com, port: 6443, targetService: %s, targetPort: 6443, targetNamespace: clusters-demo}]
-`, service)
+	return infra + demo.ProxyServer("spec: {networkConfig: {serverIP: 198.18.50.7, networkAttachmentName: vlan50}, "+
+		"backends: [{name: second, hostname: second.example.com, port: 6443, targetService: "+service+", targetPort: 6443, targetNamespace: clusters-demo}]}")
 }
 
 // changes returns runs of setup that cannot succeed or are interrupted, with what only a node shows: images, networks, scheduling,
@@ -159,10 +118,10 @@ func (s *site) refusals() []event {
 	return []event{
 		{name: "no image", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--image", missingImage)},
 		{name: "no image of Envoy", extra: true, run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--envoy-image", missingImage)},
-		{name: "another program", extra: true, run: s.expectFailure(editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.159, image: "+toolsImage), []string{"coredhcp", nothingApplied})},
+		{name: "another program", extra: true, run: s.expectFailure(editedInfra("dhcp: {image: "+toolsImage+"}"), []string{"coredhcp", nothingApplied})},
 		{name: "an address of another host, and a silent resolver", run: func(t *testing.T) {
 			hostOnVLAN(t, "198.18.50.211/24")
-			s.expectFailure(editedInfra("serverIP: 198.18.50.7", "serverIP: 198.18.50.211", "dnsServers: [192.0.2.99]", "dnsServers: [192.0.2.98]"),
+			s.expectFailure(lab.Merge(infra, "spec: {networkConfig: {dnsServers: [192.0.2.98]}, infraComponents: {proxy: {serverIP: 198.18.50.211}}}"),
 				[]string{"198.18.50.211 is used by another host on the VLAN, with MAC address ", "upstream resolver 192.0.2.98:53 does not answer", nothingApplied})(t)
 		}},
 		{name: "a network that cannot be attached", run: func(t *testing.T) {
@@ -172,7 +131,7 @@ func (s *site) refusals() []event {
 			s.attach(t, before)
 		}},
 		{name: "a webhook that does not respond", extra: true, run: func(t *testing.T) {
-			apply(t, s.cp, "%s", webhook)
+			s.cp.MustApply(t, webhook)
 			pod := s.pods(t, v1alpha1.ComponentDNS)[0]
 			denied := func() bool {
 				_, err := kube(t, s.cp).CoreV1().Pods("clusters").Update(t.Context(), &pod, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -191,17 +150,17 @@ func (s *site) refusals() []event {
 			s.cordon(t, node.Node, false)
 		}},
 		{name: "more memory than any node has", extra: true,
-			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"Insufficient memory", nothingApplied})},
+			run: s.expectFailure(editedInfra("dns: {resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}}"), []string{"Insufficient memory", nothingApplied})},
 	}
 }
 
 // interruptions returns changes that setup rolls back, and runs of setup that are killed, or during which the API server is.
 func (s *site) interruptions(v *serviceMonitor) []event {
 	// With this memory limit DNS passes the check, and is killed.
-	infraWithoutMemory := editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 6Mi}}")
+	infraWithoutMemory := editedInfra("dns: {resources: {limits: {memory: 6Mi}}}")
 	events := []event{
 		{name: "a backend whose Service has no endpoint, or does not exist", run: func(t *testing.T) {
-			apply(t, s.cp, "%s", "{apiVersion: v1, kind: Service, metadata: {name: empty, namespace: clusters-demo}, spec: {ports: [{port: 6443}]}}")
+			s.cp.MustApply(t, lab.Service("clusters-demo", "empty", 6443))
 			s.setup(t, infraWithBackend("kube-apiserver"))
 			s.expectFailure(infraWithBackend("nonesuch"), []string{"second.example.com:6443 led to Service clusters-demo/kube-apiserver before the change, and now Service clusters-demo/nonesuch does not exist"})(t)
 			s.expectFailure(infraWithBackend("empty"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "everything is rolled back to revision"})(t)
@@ -258,7 +217,7 @@ func (s *site) attach(t *testing.T, config string) (previous string) {
 		t.Fatal(err)
 	}
 	previous, _, _ = unstructured.NestedString(u.Object, "spec", "config")
-	apply(t, s.cp, "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan50, namespace: clusters}\nspec: {config: '%s'}\n", config)
+	s.cp.MustApply(t, lab.Merge(lab.BridgeNetwork("clusters", vlan, vlan), fmt.Sprintf("spec: {config: %q}", config)))
 	return previous
 }
 

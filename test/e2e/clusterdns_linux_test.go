@@ -92,7 +92,7 @@ func (s *site) syncClusterDNS(t *testing.T) {
 	t.Helper()
 	pod := readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
 	for range 4 { // the kubelet may observe the ConfigMap later than the Pod
-		apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {sync: %q}}}", pod.Name, time.Now().String())
+		s.cp.MustApply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {sync: %q}}}", pod.Name, time.Now()))
 		time.Sleep(time.Second)
 	}
 }
@@ -101,7 +101,7 @@ func (s *site) syncClusterDNS(t *testing.T) {
 func (s *site) runClientPod(t *testing.T, name, script string) string {
 	t.Helper()
 	namespace := restricted(t, s.cp)
-	apply(t, s.cp, clientPod, namespace, indent(s.ca.PEM()), name, indent([]byte(script)))
+	s.cp.MustApply(t, fmt.Sprintf(clientPod, namespace, indent(s.ca.PEM()), name, indent([]byte(script))))
 	return awaitSuccess(t, s.cp, namespace, "client")
 }
 
@@ -119,7 +119,7 @@ func indent(text []byte) string {
 // serveClusterDNS deploys a DNS server at the address that a node's kubelet configures in Pods.
 func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 	t.Helper()
-	apply(t, s.cp, clusterDNS, node.ClusterDNS())
+	s.cp.MustApply(t, fmt.Sprintf(clusterDNS, node.ClusterDNS()))
 	logIfFailed(t, s.cp, readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns"))
 }
 

@@ -75,10 +75,7 @@ func (s *site) deletions(t *testing.T) []event {
 			if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 				t.Fatal(err)
 			}
-			apply(t, s.cp, "%s", hostedCluster.YAML())
-			for name, mac := range map[string]string{"worker-1": "02:00:00:00:50:71", "worker-2": "02:00:00:00:50:72"} {
-				apply(t, s.cp, worker, name, mac)
-			}
+			s.cp.MustApply(t, hostedCluster.YAML(), inVMs.VirtualMachineInstance("worker-1", "02:00:00:00:50:71"), inVMs.VirtualMachineInstance("worker-2", "02:00:00:00:50:72"))
 			s.setup(t, movedInfra)
 		}},
 	}

@@ -3,9 +3,7 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,18 +70,9 @@ func (s *site) testFaults(t *testing.T, groups func(*faults.NodeSite) []faults.G
 }
 
 // doctor runs 'kubectl oooi doctor'.
-func (s *site) doctor(t *testing.T, args ...string) faults.Output {
+func (s *site) doctor(t *testing.T, args ...string) lab.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig(), "-n", "clusters", "doctor", "demo"}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s: %v", cmd, err)
-	}
-	return faults.Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+	return lab.Execute(t, 2*time.Minute, append([]string{s.binary, "--kubeconfig", s.cp.Kubeconfig(), "-n", "clusters", "doctor", "demo"}, args...)...)
 }
 
 // processes returns the process IDs of a container, or of a Pod's last container if container is "", by the

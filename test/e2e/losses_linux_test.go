@@ -8,8 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -133,7 +133,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 		}},
 		{name: "a proxy that ends, rolled back", extra: true, closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
-			infraWithoutMemory := strings.Replace(replicatedInfra, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
+			infraWithoutMemory := lab.Merge(replicatedInfra, "spec: {infraComponents: {proxy: {resources: {limits: {memory: 8Mi}}}}}")
 			c.expectFailure(infraWithoutMemory, []string{"everything is rolled back to revision"})(t)
 		}},
 		{name: "node drained", planned: true, extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
@@ -172,17 +172,17 @@ func TestTwoNodes(t *testing.T) {
 	}()
 	proxy := &expectation{}
 	proxy.set("198.18.50.7")
-	v := &serviceMonitor{proxy: proxy, probes: []*probe{
-		{name: "names of the first", ask: one.resolveAt("198.18.50.6", proxy)},
-		{name: "names of the second", ask: one.resolveAt("198.18.50.16", proxy)},
-		{name: "names of either", ask: either(one.resolveAt("198.18.50.6", proxy), one.resolveAt("198.18.50.16", proxy))},
-		{name: "leases renewed", ask: one.dhcpClient(t).rebind},
-		{name: "addresses offered", ask: two.dhcpClient(t).discover},
-		{name: "connections", ask: one.connect(c.ca, one.resolved(t))},
+	v := &serviceMonitor{proxy: proxy, probes: []*lab.Probe{
+		{Name: "names of the first", Ask: one.resolveAt("198.18.50.6", proxy)},
+		{Name: "names of the second", Ask: one.resolveAt("198.18.50.16", proxy)},
+		{Name: "names of either", Ask: either(one.resolveAt("198.18.50.6", proxy), one.resolveAt("198.18.50.16", proxy))},
+		{Name: "leases renewed", Ask: one.dhcpClient(t).rebind},
+		{Name: "addresses offered", Ask: two.dhcpClient(t).discover},
+		{Name: "connections", Ask: one.connect(c.ca, one.resolved(t))},
 	}}
 	pods := &expectation{} // the address to which Pods of a worker connect
 	pods.set(two.StartAPIProxy(t, apiHost+":6443", two.dns).Addr().String())
-	o := &lossTest{twoNodes: c, serviceMonitor: v, machine: one, worker: two.connect(c.ca, pods), capture: newCapture(t, vlan, "198.18.50.7")}
+	o := &lossTest{twoNodes: c, serviceMonitor: v, machine: one, worker: two.connect(c.ca, pods), capture: lab.WatchARP(t, nil, vlan, netip.MustParseAddr("198.18.50.7"))}
 	v.start(t)
 	all := c.losses(v)
 	for round := range max(*soak, 1) {
@@ -196,11 +196,7 @@ func TestTwoNodes(t *testing.T) {
 			t.Run(l.name, func(t *testing.T) { o.measure(t, l) })
 		}
 	}
-	for _, p := range v.probes {
-		for _, err := range p.wrongAnswers() {
-			t.Error(err)
-		}
-	}
+	reportWrongAnswers(t, v.probes)
 	t.Run("kubectl oooi test", func(t *testing.T) { o.verifyTwoNodes(t) })
 	header := []string{"one DNS server", "both DNS servers", "leases renewed", "addresses offered", "connections", "two holders", "failed connections", "connection through the holder", "through the other"}
 	t.Logf("seconds without service:\n%s", table(header, v.rows))
@@ -213,7 +209,7 @@ type lossTest struct {
 
 	machine *vm
 	worker  func(context.Context) error // connects like a Pod of a worker
-	capture *capture
+	capture *lab.ARPWatch
 }
 
 // measure injects a loss, and adds a row with its effects on VMs.
@@ -234,7 +230,7 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	if l.repair != nil {
 		time.Sleep(l.duration - time.Since(began))
 		for _, probe := range o.probes[2:] {
-			if problem := probe.problem(time.Now().Add(-5 * time.Second)); problem != "" {
+			if problem := probe.Problem(time.Now().Add(-5 * time.Second)); problem != "" {
 				t.Errorf("with one node left: %s", problem)
 			}
 		}
@@ -250,20 +246,20 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 		t.Errorf("the Lease's holder changed %d times, want %d at most", moves, l.moves)
 	}
 	await(t, "the worker that resolved the name once to connect", func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), lab.ProbeTimeout)
 		defer cancel()
 		if err := o.worker(ctx); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	twoHolders := o.capture.timeWithTwoHolders(began)
+	twoHolders := o.capture.TimeWithTwoHolders(began)
 	if twoHolders > maxTwoHolders {
 		t.Errorf("two replicas had the address for %s", twoHolders)
 	}
-	row := l.name + fmt.Sprintf("\t%.1f", max(o.probes[0].outage(began), o.probes[1].outage(began)).Seconds())
+	row := l.name + fmt.Sprintf("\t%.1f", max(o.probes[0].Outage(began), o.probes[1].Outage(began)).Seconds())
 	for _, probe := range o.probes[2:] {
-		row += fmt.Sprintf("\t%.1f", probe.outage(began).Seconds())
+		row += fmt.Sprintf("\t%.1f", probe.Outage(began).Seconds())
 	}
 	row += fmt.Sprintf("\t%.2f", twoHolders.Seconds())
 	if l.planned {
@@ -286,23 +282,23 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 	at := &expectation{}
 	at.set("198.18.50.7")
 	const every = 20 * time.Millisecond
-	often := &probe{name: "new connections", ask: o.machine.connect(o.ca, at), every: every, timeout: 5 * time.Second}
+	often := &lab.Probe{Name: "new connections", Ask: o.machine.connect(o.ca, at), Every: every, Timeout: 5 * time.Second}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { often.run(ctx) })
+	running.Go(func() { often.Run(ctx) })
 	return func() string {
 		t.Helper()
 		cancel()
 		running.Wait()
-		all, failed := often.since(time.Time{}), 0
+		all, failed := often.Since(time.Time{}), 0
 		var took []time.Duration
 		for _, q := range all {
-			if q.err != nil {
+			if q.Err != nil {
 				failed++
-				t.Logf("new connection at %s: %v", q.at.Format(time.TimeOnly+".000"), q.err)
+				t.Logf("new connection at %s: %v", q.At.Format(time.TimeOnly+".000"), q.Err)
 				continue
 			}
-			took = append(took, q.took)
+			took = append(took, q.Took)
 		}
 		if len(took) == 0 {
 			t.Fatal("no new connection succeeded")

@@ -53,17 +53,16 @@ func newTwoNodes(t *testing.T) *twoNodes {
 	}
 	c.site = newSiteOn(t, cp)
 	// One container of the proxy has capabilities, with which it moves the address.
-	apply(t, cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
+	cp.MustApply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
 	return c
 }
 
 // replicatedInfra is the Infra with two replicas of each component. The proxy's serverIP
 // floats between its two replicas. Open connections may continue for drainTime when a replica is terminated.
-var replicatedInfra = strings.NewReplacer(
-	"proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.7, terminationGracePeriodSeconds: 25, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]}",
-	"dhcp: {serverIP: 198.18.50.5,", "dhcp: {instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}],",
-	"dns: {serverIP: 198.18.50.6}", "dns: {instances: [{ip: 198.18.50.6}, {ip: 198.18.50.16}]}",
-).Replace(infra)
+var replicatedInfra = editedInfra(`
+  proxy: {terminationGracePeriodSeconds: 25, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]},
+  dhcp: {serverIP: null, instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}]},
+  dns: {serverIP: null, instances: [{ip: 198.18.50.6}, {ip: 198.18.50.16}]}`)
 
 // nodeOf returns the node of the Pod with an address on the VLAN.
 func (c *twoNodes) nodeOf(t *testing.T, address string) *lab.Node {
@@ -108,14 +107,14 @@ func ownAddress(t *testing.T, pod *corev1.Pod) string {
 
 // awaitProxies waits until one replica is the undisputed holder of the address: it has renewed the Lease
 // recently, and only its MAC address claims the address. It returns the proxy's Pods.
-func (c *twoNodes) awaitProxies(t *testing.T, arp *capture) (holder, other *corev1.Pod) {
+func (c *twoNodes) awaitProxies(t *testing.T, arp *lab.ARPWatch) (holder, other *corev1.Pod) {
 	t.Helper()
 	await(t, "one replica to hold the address", func() string {
 		lease := c.lease(t)
 		if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > 5*time.Second {
 			return fmt.Sprintf("the Lease has no current holder: %+v", lease.Spec)
 		}
-		macs := arp.claimants()
+		macs := arp.Holders(500 * time.Millisecond)
 		if want := lease.Annotations["mac."+v1alpha1.GroupName+"/"+*lease.Spec.HolderIdentity]; !slices.Equal(macs, []string{want}) {
 			return fmt.Sprintf("%s has the Lease with MAC address %s, but %q claim the address", *lease.Spec.HolderIdentity, want, macs)
 		}

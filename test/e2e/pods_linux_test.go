@@ -26,18 +26,11 @@ func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
 	return client
 }
 
-func apply(t *testing.T, cp *lab.ControlPlane, yaml string, args ...any) {
-	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), fmt.Appendf(nil, yaml, args...)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // restricted creates a namespace for one test that enforces the Pod Security level "restricted".
 func restricted(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	namespace := cp.Namespace(t)
-	apply(t, cp, "{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", namespace)
+	cp.MustApply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+", labels: {pod-security.kubernetes.io/enforce: restricted}}}")
 	return namespace
 }
 

@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,121 +20,19 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-const (
-	// interval is the interval of a probe's requests.
-	interval = 100 * time.Millisecond
-	// answerTimeout bounds each request. It is less than the second after which TCP and ARP retransmit, so
-	// that each request is independent.
-	answerTimeout = 900 * time.Millisecond
-	// requiredAnswers is the number of consecutive successful answers after which a service counts as
-	// available.
-	requiredAnswers = 10
-)
-
 // errWrongAnswer marks a wrong answer, which is worse than none.
 var errWrongAnswer = errors.New("wrong")
 
-// A probe sends a request at a constant rate, and records the results. It does not wait for the answer to the
-// previous request.
-type probe struct {
-	name      string
-	component string // that answers
-	ask       func(context.Context) error
-	// every and timeout replace interval and answerTimeout, unless they are zero.
-	every, timeout time.Duration
-
-	mu       sync.Mutex
-	requests []*request
-}
-
-type request struct {
-	at   time.Time
-	done bool // has a result
-	took time.Duration
-	err  error
-}
-
-// run sends requests until the context is done, and returns when all have a result.
-func (p *probe) run(ctx context.Context) {
-	tick := time.NewTicker(cmp.Or(p.every, interval))
-	defer tick.Stop()
-	var open sync.WaitGroup
-	defer open.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		q := &request{at: time.Now()}
-		p.mu.Lock()
-		p.requests = append(p.requests, q)
-		p.mu.Unlock()
-		open.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(p.timeout, answerTimeout)) // requests in flight are completed
-			defer cancel()
-			err := p.ask(ctx)
-			p.mu.Lock()
-			q.done, q.took, q.err = true, time.Since(q.at), err
-			p.mu.Unlock()
-		})
-	}
-}
-
-// since returns copies of the requests sent since a time, up to the first one without a result.
-func (p *probe) since(from time.Time) (list []request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, q := range p.requests {
-		if !q.done {
-			break
-		}
-		if !q.at.Before(from) {
-			list = append(list, *q)
+// reportWrongAnswers fails the test for each wrong answer to probes.
+func reportWrongAnswers(t *testing.T, probes []*lab.Probe) {
+	t.Helper()
+	for _, p := range probes {
+		for _, q := range p.Since(time.Time{}) {
+			if errors.Is(q.Err, errWrongAnswer) {
+				t.Errorf("%s at %s: %v", p.Name, q.At.Format(time.TimeOnly), q.Err)
+			}
 		}
 	}
-	return list
-}
-
-// problem returns why the service is not available, or "": the last requiredAnswers requests since from must
-// have succeeded.
-func (p *probe) problem(from time.Time) string {
-	list := p.since(from)
-	if len(list) < requiredAnswers {
-		return fmt.Sprintf("%s: only %d requests", p.name, len(list))
-	}
-	for _, q := range list[len(list)-requiredAnswers:] {
-		if q.err != nil {
-			return fmt.Sprintf("%s: %v", p.name, q.err)
-		}
-	}
-	return ""
-}
-
-// outage returns for how long since a time the service was not available: the sum of the times from each
-// failed request to the next successful one.
-func (p *probe) outage(from time.Time) (total time.Duration) {
-	var began time.Time
-	for _, q := range p.since(from) {
-		switch {
-		case q.err != nil && began.IsZero():
-			began = q.at
-		case q.err == nil && !began.IsZero():
-			total += q.at.Sub(began)
-			began = time.Time{}
-		}
-	}
-	return total
-}
-
-// wrongAnswers returns the errors of wrong answers.
-func (p *probe) wrongAnswers() (list []error) {
-	for _, q := range p.since(time.Time{}) {
-		if errors.Is(q.err, errWrongAnswer) {
-			list = append(list, fmt.Errorf("%s at %s: %w", p.name, q.at.Format(time.TimeOnly), q.err))
-		}
-	}
-	return list
 }
 
 // An expectation has the addresses that DNS may return for the proxy, and the last one that it returned.
@@ -216,7 +113,7 @@ func either(first, second func(context.Context) error) func(context.Context) err
 				return nil
 			}
 			answers <- err
-		case <-time.After(answerTimeout / 2):
+		case <-time.After(lab.ProbeTimeout / 2):
 		}
 		asking.Go(func() { answers <- second(ctx) })
 		err := <-answers
@@ -277,7 +174,7 @@ type stream struct {
 
 // stream opens a stream to the last address that DNS returned.
 func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*stream, error) {
-	dial, cancel := context.WithTimeout(ctx, answerTimeout)
+	dial, cancel := context.WithTimeout(ctx, lab.ProbeTimeout)
 	defer cancel()
 	conn, err := v.dialTLS(dial, ca, proxy)
 	if err != nil {
@@ -290,7 +187,7 @@ func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*strea
 }
 
 func (s *stream) send() error {
-	for ; ; time.Sleep(interval) {
+	for ; ; time.Sleep(lab.ProbeInterval) {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
 			return err
 		}

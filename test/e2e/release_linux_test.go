@@ -134,7 +134,7 @@ func newDisconnected(t *testing.T) *disconnected {
 	d.site = newSiteOn(t, cp)
 	vlanServer(t, d.ca, shop)
 	d.down = true // each test sets up and tears down
-	apply(t, d.cp, pullSecret, base64.StdEncoding.EncodeToString(d.config))
+	d.cp.MustApply(t, fmt.Sprintf(pullSecret, base64.StdEncoding.EncodeToString(d.config)))
 	return d
 }
 
@@ -242,11 +242,7 @@ var fromMirror = []string{"--registry", mirrored, "--image-pull-secret", "mirror
 func (d *disconnected) install(t *testing.T, plugin string, flags ...string) {
 	t.Helper()
 	d.binary = plugin
-	file := filepath.Join(d.dir, "infra.yaml")
-	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.oooi(t, append([]string{"setup", "-f", file, "--timeout", "3m"}, flags...)...)
+	d.oooi(t, append(d.setupArgs(t, infra), flags...)...)
 }
 
 // prove checks that all pods run the images of a snapshot, which they have pulled from the mirror, and that a VM gets a

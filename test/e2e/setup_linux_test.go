@@ -3,8 +3,6 @@
 package e2e_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -30,60 +28,35 @@ const (
 	dhcpAddress = "198.18.50.5"
 )
 
-// objects are the objects that exist before setup runs.
-const objects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters-demo}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan50, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}'}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan50, namespace: clusters-demo}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}'}
----
-`
+// demo names the hosted cluster's objects, and inVMs those of its VMs. Multus isolates namespaces, so the network has a
+// NetworkAttachmentDefinition in each.
+var (
+	demo          = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.50", Network: vlan}
+	inVMs         = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.50", Network: "clusters-demo/" + vlan}
+	hostedCluster = demo.HostedClusterWithHosts()
+)
 
-// worker is a VM of the hosted cluster. The arguments are its name and its MAC address.
-const worker = `
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: %s, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  domain:
-    devices:
-      interfaces: [{name: vlan, bridge: {}, macAddress: "%s"}]
-  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan50}}]
-`
+// networks returns the network of a VLAN in both namespaces.
+func networks(bridge string) string {
+	return lab.BridgeNetwork("clusters", bridge, bridge) + lab.BridgeNetwork("clusters-demo", bridge, bridge)
+}
 
 // infra is the Infra that the tests set up.
-const infra = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 198.18.50.0/24, gateway: 198.18.50.1, networkAttachmentDefinition: vlan50, dnsServers: [192.0.2.99]}
-  infraComponents:
-    dhcp: {serverIP: 198.18.50.5, rangeStart: 198.18.50.150, rangeEnd: 198.18.50.159}
-    dns: {serverIP: 198.18.50.6}
-    proxy: {serverIP: 198.18.50.7}
-  appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}
-`
+var infra = infraOn(demo, "spec: {appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}}")
 
-var hostedCluster = lab.HostedCluster{
-	Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", API: apiHost, More: "  infraID: demo-x7k2p",
-	Publishing: map[string]string{
-		"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
-	},
+// infraOn returns the Infra of a VLAN, on which DHCP, DNS and the proxy have the addresses 5, 6 and 7, with changes as of lab.Site.
+func infraOn(s lab.Site, changes ...string) string {
+	return s.Infra(append([]string{fmt.Sprintf(`spec:
+  networkConfig: {dnsServers: [192.0.2.99]}
+  infraComponents:
+    dhcp: {serverIP: %s, rangeStart: %s, rangeEnd: %s}
+    dns: {serverIP: %s}
+    proxy: {serverIP: %s}`, s.IP(5), s.IP(150), s.IP(159), s.IP(6), s.IP(7))}, changes...)...)
+}
+
+// editedInfra returns the Infra with changes of its components as of lab.Site.
+func editedInfra(components string) string {
+	return lab.Merge(infra, "spec: {infraComponents: {"+components+"}}")
 }
 
 // site is a hosted cluster with the files and commands of its operator.
@@ -114,18 +87,16 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	oauth := s.ca.TLSBackend(t, "192.0.2.82:6443", "oauth."+domain)
 	ignition := s.ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
 	konnectivity := s.ca.TLSBackend(t, "192.0.2.84:8091", "konnectivity."+domain)
-	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
+	s.cp.MustApply(t, lab.Merge("{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}"),
+		lab.Namespaces("clusters-demo"), networks(vlan), hostedCluster.YAML(), hostedCluster.NetworkPolicies(),
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
-		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
+			hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
 	s.servers = map[string]*lab.Backend{"kube-apiserver": api, "oauth-openshift": oauth, "ignition-server-proxy": ignition, "konnectivity-server": konnectivity}
 	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM()), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
 	serveUpstream(t)
-	s.roots = filepath.Join(s.dir, "ca.crt")
-	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.roots = lab.WriteFile(t, string(s.ca.PEM()), s.dir, "ca.crt")
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	t.Cleanup(func() { s.teardown(t) })
 	return s
@@ -167,29 +138,34 @@ func (s *site) teardown(t *testing.T) {
 	s.down = true
 }
 
-// oooi runs kubectl-oooi.
+// execute runs kubectl-oooi, and logs its output.
+func (s *site) execute(t *testing.T, limit time.Duration, args ...string) lab.Result {
+	t.Helper()
+	r := lab.Execute(t, limit, append([]string{s.binary, "--kubeconfig", s.cp.Kubeconfig()}, args...)...)
+	t.Logf("%s: exit code %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+	return r
+}
+
+// oooi runs kubectl-oooi, which must succeed, and returns its standard output.
 func (s *site) oooi(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 12*time.Minute) // also called at the end of a test
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig()}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s%s", cmd, err, &stdout, &stderr)
+	r := s.execute(t, 12*time.Minute, args...)
+	if r.Code != 0 {
+		t.Fatalf("kubectl oooi %s: exit code %d", strings.Join(args, " "), r.Code)
 	}
-	t.Logf("%s\n%s%s", strings.Join(args, " "), &stdout, &stderr)
-	return stdout.String()
+	return r.Stdout
 }
 
 // setup runs setup for an Infra. flags override the default flags. Only on a loaded machine does it take minutes.
 func (s *site) setup(t *testing.T, infra string, flags ...string) string {
 	t.Helper()
-	file := filepath.Join(s.dir, "infra.yaml")
-	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return s.oooi(t, append([]string{"setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "10m"}, flags...)...)
+	return s.oooi(t, append(s.setupArgs(t, infra), append([]string{"--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "10m"}, flags...)...)...)
+}
+
+// setupArgs returns the arguments that run setup for an Infra without other flags than a timeout.
+func (s *site) setupArgs(t *testing.T, infra string) []string {
+	t.Helper()
+	return []string{"setup", "-f", lab.WriteFile(t, infra, s.dir, "infra.yaml"), "--timeout", "3m"}
 }
 
 // vm is a simulated VM that has booted.
@@ -210,15 +186,7 @@ func (s *site) boot(t *testing.T, name, mac string) *vm {
 // bootOn is boot on the VLAN of a bridge, whose network has the same name.
 func (s *site) bootOn(t *testing.T, bridge, name, mac string) *vm {
 	t.Helper()
-	object := strings.Replace(fmt.Sprintf(worker, name, mac), vlan, bridge, 1)
-	apply(t, s.cp, "%s", object)
-	t.Cleanup(func() { // the next test may use the same MAC address
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := s.cp.DeleteYAML(ctx, []byte(object)); err != nil {
-			t.Error(err)
-		}
-	})
+	s.cp.Create(t, lab.Site{Network: "clusters-demo/" + bridge}.VirtualMachineInstance(name, mac)) // the next test may use the same MAC address
 	v := &vm{Machine: lab.NewMachine(t, bridge, mac)}
 	var err error
 	if v.mac, err = net.ParseMAC(mac); err != nil {
@@ -256,7 +224,7 @@ func TestSetup(t *testing.T) {
 
 	// A VM with a reserved address and another DHCP client.
 	const reserved = "198.18.50.40"
-	apply(t, s.cp, strings.Replace(worker, "metadata: {", "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "+reserved+"}, ", 1), "worker-2", "02:00:00:00:50:72")
+	s.cp.MustApply(t, inVMs.VirtualMachineInstance("worker-2", "02:00:00:00:50:72", "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "+reserved+"}}"))
 	lease := lab.NewMachine(t, vlan, "02:00:00:00:50:72").DHCP(t)
 	for option, want := range map[string]string{"ip_address": reserved, "host_name": "worker-2", "domain_name_servers": "198.18.50.6", "routers": "198.18.50.1"} {
 		if lease[option] != want {

@@ -5,8 +5,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,24 +39,12 @@ func TestStandaloneProxy(t *testing.T) {
 	tools := lab.HostedCluster{Namespace: "test", Name: "tools"} // its control plane's namespace is renamed
 	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").
 		Replace(string(lab.ReadFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml")))
-	apply(t, s.cp, "%s", `
-{apiVersion: v1, kind: Namespace, metadata: {name: hosted-clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}
----
-{apiVersion: v1, kind: Namespace, metadata: {name: clusters}}
----
-{apiVersion: v1, kind: Namespace, metadata: {name: clusters-mycluster}}
----
-{apiVersion: v1, kind: Namespace, metadata: {name: tools}}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "`+vlan+`"}'}
----
-`+bridge+"---\n"+hosted.YAML()+hosted.NetworkPolicies()+
-		hosted.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "192.0.2.86:6443", api).Addr(), "")+
-		hosted.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "192.0.2.87:6443", oauth).Addr(), "")+
-		strings.ReplaceAll(tools.Backend("registry", 5000, s.ca.TLSBackend(t, "192.0.2.88:5000", registry).Addr(), ""), "test-tools", "tools"))
+	s.cp.MustApply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: hosted-clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
+		lab.Namespaces("clusters", "clusters-mycluster", "tools"), lab.BridgeNetwork("clusters", "vlan100", vlan), bridge,
+		hosted.YAML()+hosted.NetworkPolicies()+
+			hosted.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "192.0.2.86:6443", api).Addr(), "")+
+			hosted.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "192.0.2.87:6443", oauth).Addr(), "")+
+			strings.ReplaceAll(tools.Backend("registry", 5000, s.ca.TLSBackend(t, "192.0.2.88:5000", registry).Addr(), ""), "test-tools", "tools"))
 	t.Cleanup(func() { // other tests have a HostedCluster of their own
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -66,10 +52,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 			t.Error(err)
 		}
 	})
-	s.roots = filepath.Join(s.dir, "ca.crt")
-	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.roots = lab.WriteFile(t, string(s.ca.PEM()), s.dir, "ca.crt")
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	existing := listObjects(t, s.cp)
 	var deployed []string // the arguments that select each proxy

@@ -94,7 +94,7 @@ func TestUpgrade(t *testing.T) {
 	vlanServer(t, s.ca, shop)
 
 	// Earlier versions serve only VMs whose network has the name of the Infra's.
-	infra := editedInfra("networkAttachmentDefinition: vlan50", "networkAttachmentDefinition: clusters-demo/vlan50")
+	infra := lab.Merge(infra, "spec: {networkConfig: {networkAttachmentDefinition: clusters-demo/vlan50}}")
 	s.binary = before.plugin
 	s.setup(t, infra, "--image", before.image)
 	v := s.monitor(t)

@@ -3,12 +3,8 @@
 package e2e_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,33 +19,13 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// otherCluster is the hosted cluster of another tenant, and otherInfra its Infra on another VLAN.
-var otherCluster = lab.HostedCluster{Namespace: "others", Name: "other", BaseDomain: "lab.example.com"}
+// other names the hosted cluster of another tenant, on another VLAN.
+var other = lab.Site{Namespace: "others", Name: "other", BaseDomain: "lab.example.com", VLAN: "198.18.60", Network: "vlan60"}
 
 const (
 	otherAPI   = "api.other.lab.example.com"
 	otherDNS   = "198.18.60.6"
 	otherProxy = "198.18.60.7"
-	otherInfra = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: others}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: others-other}
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: other, namespace: others}
-spec:
-  hostedClusterRef: {name: other, namespace: others}
-  networkConfig: {cidr: 198.18.60.0/24, gateway: 198.18.60.1, networkAttachmentDefinition: vlan60, dnsServers: [192.0.2.99]}
-  infraComponents:
-    dns: {serverIP: 198.18.60.6}
-    proxy: {serverIP: 198.18.60.7}
----
-`
 )
 
 // A siteTest is the report of 'kubectl oooi test'.
@@ -75,7 +51,6 @@ func (r *siteTest) notPassed() []string {
 
 // testerBinding gives a user a ClusterRole.
 const testerBinding = `
----
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: %[1]s}
@@ -95,35 +70,27 @@ func (s *site) grantTest(t *testing.T) {
 		if user == testerWithoutDelete {
 			role = strings.ReplaceAll(role, "- delete\n", "- get\n")
 		}
-		apply(t, s.cp, "%s", role+fmt.Sprintf(testerBinding, user))
+		s.cp.MustApply(t, role, fmt.Sprintf(testerBinding, user))
 	}
 }
 
 // verify runs 'kubectl oooi test' as a user with the printed rights, after grantTest, and returns its report.
 func (s *site) verify(t *testing.T, args ...string) *siteTest {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	user := tester
 	if slices.Contains(args, "--disruptive") {
 		user = disruptiveTester
 	}
-	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig(), "--as", user, "-n", "clusters", "test", "demo", "-o", "json"}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s: %v", cmd, err)
-	}
-	r, code := &siteTest{}, cmd.ProcessState.ExitCode()
-	if err := json.Unmarshal(stdout.Bytes(), r); err != nil {
-		t.Fatalf("%s: exit code %d: %v\n%s%s", cmd, code, err, &stdout, &stderr)
+	out := lab.Execute(t, 3*time.Minute, append([]string{s.binary, "--kubeconfig", s.cp.Kubeconfig(), "--as", user, "-n", "clusters", "test", "demo", "-o", "json"}, args...)...)
+	r := &siteTest{}
+	if err := json.Unmarshal([]byte(out.Stdout), r); err != nil {
+		t.Fatalf("exit code %d: %v\n%s%s", out.Code, err, out.Stdout, out.Stderr)
 	}
 	failed := slices.ContainsFunc(r.Results, func(one scenario) bool { return one.Status == "fail" || one.Status == "error" })
-	if want := map[bool]int{true: 2}[failed]; code != want {
-		t.Errorf("exit code %d, want %d", code, want)
+	if want := map[bool]int{true: 2}[failed]; out.Code != want {
+		t.Errorf("exit code %d, want %d", out.Code, want)
 	}
-	for line := range strings.Lines(stdout.String()) {
+	for line := range strings.Lines(out.Stdout) {
 		if strings.Contains(line, `"problem"`) || strings.Contains(line, `"reason"`) {
 			t.Log(strings.TrimSpace(line))
 		}
@@ -138,7 +105,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 	s.setup(t, infra)
 	overTLS, plain := vlanServer(t, s.ca, "*.apps."+domain)
 	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
-	apply(t, s.cp, "%s", otherInfra+otherCluster.YAML())
+	s.cp.MustApply(t, other.Namespaces(), infraOn(other, "spec: {infraComponents: {dhcp: null}}"), other.HostedCluster().YAML())
 	s.grantTest(t)
 	before := s.everything(t)
 
@@ -151,10 +118,9 @@ func TestVerifyOnTheNode(t *testing.T) {
 		t.Errorf("the test leaves\n%s", diff)
 	}
 	t.Run("without the right to delete", func(t *testing.T) {
-		out, err := exec.CommandContext(t.Context(), s.binary, "--kubeconfig", s.cp.Kubeconfig(), "--as", testerWithoutDelete, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp").CombinedOutput()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "pass   dns-pod-udp") || !strings.Contains(string(out), "cannot delete resource") {
-			t.Errorf("%v: %s", err, out)
+		out := s.execute(t, 3*time.Minute, "--as", testerWithoutDelete, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp")
+		if out.Code != 1 || !strings.Contains(out.Stdout, "pass   dns-pod-udp") || !strings.Contains(out.Stderr, "cannot delete resource") {
+			t.Errorf("exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
 		}
 		for _, job := range s.jobs(t) { // which the garbage collector deletes when its TTL is over
 			if err := kube(t, s.cp).BatchV1().Jobs("clusters").Delete(t.Context(), job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}); err != nil {

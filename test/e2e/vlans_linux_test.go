@@ -3,53 +3,27 @@
 package e2e_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
-// secondInfra is the Infra of the hosted cluster's second VLAN, and secondNetwork its network in both namespaces.
-var (
-	secondInfra = strings.NewReplacer("metadata: {name: demo,", "metadata: {name: rack2,", "198.18.50.", "198.18.51.", vlan, secondVLAN,
-		"  appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}\n", "").Replace(infra)
-	secondNetwork = strings.ReplaceAll(objects[strings.Index(objects, "apiVersion: k8s.cni.cncf.io"):], vlan, secondVLAN)
-)
+// secondInfra is the Infra of the hosted cluster's second VLAN.
+var secondInfra = infraOn(lab.Site{Name: "rack2", VLAN: "198.18.51", Network: secondVLAN}, "spec: {hostedClusterRef: {name: demo}}")
 
-// nodePool is a NodePool of the hosted cluster. The arguments are its name and its network in namespace clusters-demo.
-const nodePool = `
-apiVersion: hypershift.openshift.io/v1beta1
-kind: NodePool
-metadata: {name: %s, namespace: clusters}
-spec:
-  clusterName: demo
-  replicas: 1
-  management: {upgradeType: Replace}
-  release: {image: registry.example.com/release:4.20}
-  platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: clusters-demo/%s}]}}
----
-`
+// nodePool returns a NodePool of the hosted cluster on a network in namespace clusters-demo.
+func nodePool(name, network string) string {
+	return lab.Site{Network: "clusters-demo/" + network}.NodePool(name)
+}
 
 // TestSeveralVLANs sets up two VLANs of one hosted cluster, whose NodePools are on one each. VMs connect through the proxy of
 // their own VLAN, and the teardown of one VLAN does not affect the other.
 func TestSeveralVLANs(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
-	apply(t, s.cp, "%s", secondNetwork)
-	pools := map[string]string{"a": vlan, "b": secondVLAN, "c": "elsewhere"}
-	for name, network := range pools {
-		apply(t, s.cp, nodePool, name, network)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		for name := range pools {
-			if err := s.cp.DeleteYAML(ctx, fmt.Appendf(nil, nodePool, name, vlan)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	s.cp.MustApply(t, networks(secondVLAN))
+	s.cp.Create(t, nodePool("a", vlan), nodePool("b", secondVLAN), nodePool("c", "elsewhere"))
 	down := false
 	teardown := func() { // not with sync.OnceFunc, which panics if the test fails in it
 		if !down {
@@ -93,10 +67,9 @@ func TestSeveralVLANs(t *testing.T) {
 	if !strings.Contains(found, "clusters/c") || strings.Contains(found, "clusters/a") || strings.Contains(found, "clusters/b") {
 		t.Errorf("doctor finds\n%s", found)
 	}
-	if err := s.cp.DeleteYAML(t.Context(), fmt.Appendf(nil, nodePool, "c", vlan)); err != nil {
+	if err := s.cp.DeleteYAML(t.Context(), []byte(nodePool("c", "elsewhere"))); err != nil {
 		t.Fatal(err)
 	}
-	delete(pools, "c")
 	for _, infra := range []string{"demo", "rack2"} {
 		s.oooi(t, "-n", "clusters", "doctor", infra, "--fail-on", "warn", "--strict", "--wait", "2m")
 	}

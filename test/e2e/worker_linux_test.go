@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -106,8 +105,8 @@ spec:
 `
 
 // hostedInfra is the Infra of a hosted cluster whose MetalLB has the apps addresses.
-var hostedInfra = strings.Replace(infra, "appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}",
-	"appsIngress: {enabled: true, metallb: {addressPoolName: vlan50, ipAddressPoolRange: "+appsPool+", loadBalancerClass: metallb.io/vlan}}", 1)
+var hostedInfra = lab.Merge(infra, "spec: {appsIngress: {source: null, addresses: null, "+
+	"metallb: {addressPoolName: vlan50, ipAddressPoolRange: "+appsPool+", loadBalancerClass: metallb.io/vlan}}}")
 
 // startHosted starts the API server and MetalLB of the hosted cluster, and publishes them in the management
 // cluster.
@@ -123,7 +122,7 @@ func (s *site) startHosted(t *testing.T) *lab.ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s.cp, "%s", hostedCluster.Backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host), ""))
+	s.cp.MustApply(t, hostedCluster.Backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host), ""))
 	if err := hostedCluster.PublishKubeconfig(t.Context(), s.cp, hosted); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +145,7 @@ func stopAtEnd(t *testing.T, n *lab.Node) {
 // join boots the worker, and returns when its Node is ready.
 func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 	t.Helper()
-	apply(t, s.cp, worker, workerName, workerMAC)
+	s.cp.MustApply(t, inVMs.VirtualMachineInstance(workerName, workerMAC))
 	n, err := lab.StartNode(t.Context(), hosted, lab.NodeConfig{
 		Name: workerName, VM: &lab.NodeVM{Bridge: vlan, MAC: workerMAC, APIServer: "https://" + apiHost + ":6443"},
 		Images: []string{speakerImage, toolsImage},
@@ -165,7 +164,7 @@ func TestWorkerJoins(t *testing.T) {
 	s.serveClusterDNS(t, node.Node)
 	hosted := s.startHosted(t)
 	certificate, key := s.ca.Issue(t, shop)
-	apply(t, hosted, guestObjects, appsPool, indent(certificate), indent(key))
+	hosted.MustApply(t, fmt.Sprintf(guestObjects, appsPool, indent(certificate), indent(key)))
 	existing := listObjects(t, hosted)
 
 	// The VLAN has no NetworkAttachmentDefinition yet.

@@ -131,16 +131,16 @@ func TestFaults(t *testing.T) {
 			repair := f.inject(t, s, holder)
 			if f.moves {
 				lab.Poll(t, "another replica to answer", func() bool {
-					return slices.ContainsFunc(s.answeringMACs(4), func(mac string) bool { return mac != holder.mac })
+					return slices.ContainsFunc(s.Holders(briefly), func(mac string) bool { return mac != holder.mac })
 				})
 			}
 			time.Sleep(f.stays)
-			noService, twoHolders := s.timeWithoutService(t, from), s.timeWithTwoHolders(from)
+			noService, twoHolders := s.timeWithoutService(t, from), s.TimeWithTwoHolders(from)
 			repaired := time.Now()
 			repair()
 			now := s.awaitSingleHolder(t)
 			noService += s.timeWithoutService(t, repaired)
-			after := s.timeWithTwoHolders(repaired)
+			after := s.TimeWithTwoHolders(repaired)
 			t.Logf("| %s | %.1f | %.2f | %.2f | (%s to %s)", f.name, noService.Seconds(), twoHolders.Seconds(), after.Seconds(), holder.name, now.name)
 			if twoHolders+after > maxTwoHolders {
 				t.Errorf("two replicas answered for %s, and for %s after the repair", twoHolders, after)
@@ -171,7 +171,7 @@ func (s *site) awaitSingleHolder(t *testing.T) (holder *replica) {
 				holder = i
 			}
 		}
-		return holder != nil && len(names) == 1 && names[holder.name] && slices.Equal(s.answeringMACs(4), []string{holder.mac})
+		return holder != nil && len(names) == 1 && names[holder.name] && slices.Equal(s.Holders(briefly), []string{holder.mac})
 	})
 	return holder
 }

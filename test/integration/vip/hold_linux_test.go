@@ -184,12 +184,12 @@ func TestThreeReplicas(t *testing.T) {
 	from := time.Now()
 	repair := powerOff(t, s, holder)
 	lab.Poll(t, "another replica to answer", func() bool {
-		macs := s.answeringMACs(4)
+		macs := s.Holders(briefly)
 		return len(macs) == 1 && macs[0] != holder.mac
 	})
 	noService := s.timeWithoutService(t, from)
 	now := s.holder(t)
-	t.Logf("%.1f seconds without service; two replicas answered for %s", noService.Seconds(), s.timeWithTwoHolders(from))
+	t.Logf("%.1f seconds without service; two replicas answered for %s", noService.Seconds(), s.TimeWithTwoHolders(from))
 	outage.End(t)
 	repair()
 	if after := s.awaitSingleHolder(t); after != now {
@@ -219,7 +219,8 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 	s := newSite(t, 2, true)
 	holder := s.holder(t)
 	s.awaitPeers(t)
-	attacker := arpSocket(t, lab.NewMachine(t, s.near, tenantMAC))
+	host := lab.NewMachine(t, s.near, tenantMAC)
+	attacker, _ := lab.ARPSocket(t, host.Namespace, host.Device)
 	t.Cleanup(func() { _ = attacker.Close() })
 	var outage *lab.Outage
 	for _, tc := range []struct {
@@ -233,9 +234,11 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := holder.state(t)
+			mac, err := net.ParseMAC(tc.mac)
+			lab.Must(t, err)
 			// A hundred times a second, by ARP requests and replies.
 			for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				if err := errors.Join(claim(attacker, 1, tc.mac, floating), claim(attacker, 2, tc.mac, floating)); err != nil {
+				if err := errors.Join(lab.SendARP(attacker, 1, mac, floating, floating), lab.SendARP(attacker, 2, mac, floating, floating)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -127,7 +127,7 @@ func TestKilledHolderProcesses(t *testing.T) {
 					longest, total = max(longest, v), total+v
 				}
 				t.Logf("%s: %d kills in %s; no holder for %.1f s on average and %.1f s at most; two holders for %s, and two replicas answered for %s",
-					p.address, kills, time.Since(from).Round(time.Second), total.Seconds()/float64(kills), longest.Seconds(), p.twoHolders, s.timeWithTwoHolders(from))
+					p.address, kills, time.Since(from).Round(time.Second), total.Seconds()/float64(kills), longest.Seconds(), p.twoHolders, s.TimeWithTwoHolders(from))
 				if p.twoHolders > 0 || len(p.has) != 1 || len(p.vacant)-1 < kills {
 					t.Errorf("%d replicas have %s; it was absent %d times; periods with several holders:\n%v", len(p.has), p.address, len(p.vacant)-1, p.episodes)
 				}

@@ -197,7 +197,7 @@ func (i *replica) page(t *testing.T, name string) (text string) {
 func (s *site) holder(t *testing.T) (found *replica) {
 	t.Helper()
 	lab.Poll(t, "one replica to answer for the address", func() bool {
-		macs := s.answeringMACs(20)
+		macs := s.Holders(steadily)
 		n := slices.IndexFunc(s.replicas, func(i *replica) bool { return slices.Equal(macs, []string{i.mac}) })
 		if n >= 0 {
 			found = s.replicas[n]
