@@ -60,9 +60,7 @@ func newMonitoredSite(t *testing.T) (*site, *serviceMonitor) {
 	s := newSite(t)
 	vlanServer(t, s.ca, shop)
 	s.setup(t, infra)
-	if err := node.TagImage(t.Context(), oooiImage, secondImage); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, node.TagImage(t.Context(), oooiImage, secondImage))
 	return s, s.monitor(t)
 }
 
@@ -243,9 +241,7 @@ func (s *site) pods(t *testing.T, component string) []corev1.Pod {
 		label += "," + v1alpha1.LabelComponent + "=" + component
 	}
 	list, err := kube(t, s.cp).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: label})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return list.Items
 }
 
@@ -273,9 +269,7 @@ func (s *site) kill(component, container string) func(*testing.T) {
 				if c.Name != container {
 					continue
 				}
-				if err := node.KillContainer(t.Context(), c.ContainerID); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, node.KillContainer(t.Context(), c.ContainerID))
 			}
 		}
 		s.awaitOthers(t, component, before, container)
@@ -288,9 +282,7 @@ func (s *site) remove(component string) func(*testing.T) {
 		t.Helper()
 		before := s.pods(t, component)
 		for _, pod := range before {
-			if err := kube(t, s.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, kube(t, s.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 		}
 		s.awaitOthers(t, component, before, "")
 	}
@@ -300,9 +292,7 @@ func (s *site) remove(component string) func(*testing.T) {
 func (s *site) reboot(t *testing.T) {
 	t.Helper()
 	before := s.pods(t, "")
-	if err := node.Reboot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, node.Reboot(t.Context()))
 	s.awaitOthers(t, "", before, "")
 }
 

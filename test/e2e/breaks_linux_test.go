@@ -38,9 +38,7 @@ func (s *site) breaks() []siteBreak {
 	}
 	list = append(list, siteBreak{[]string{"dhcp-lease fail", "dhcp-options skip", "dhcp-servers skip"}, func(t *testing.T) {
 		for _, pid := range s.processes(t, "demo-dhcp-0", "coredhcp") {
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 			t.Cleanup(func() {
 				if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) { // the kubelet may have restarted it
 					t.Error(err)
@@ -184,9 +182,7 @@ func (s *site) drops(pod, device, match string) func(*testing.T) {
 func (s *site) patches(kind, patch, undo string) func(*testing.T) {
 	return func(t *testing.T) {
 		c, err := client.New(s.cp.RESTConfig(), client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		merge := func(patch string) {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))

@@ -58,12 +58,8 @@ func (s *site) runDuringSetup(t *testing.T, infra, text string, do func(*os.Proc
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, slices.Concat([]string{"--kubeconfig", s.cp.Kubeconfig()}, s.setupArgs(t, infra), flags)...)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, cmd.Start())
 	var output strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		fmt.Fprintln(&output, lines.Text())
@@ -139,9 +135,7 @@ func (s *site) refusals() []event {
 			}
 			lab.Poll(t, "the webhook to take effect", denied)
 			s.expectFailure(infra, []string{"unserved.example.com", nothingApplied}, "--timeout", "20s", "--image", s.otherImage(t))(t) // setup waits for the webhook
-			if err := s.cp.DeleteYAML(t.Context(), []byte(webhook)); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, s.cp.DeleteYAML(t.Context(), []byte(webhook)))
 			lab.Poll(t, "the webhook to have no effect", func() bool { return !denied() })
 		}},
 		{name: "a cordoned node", run: func(t *testing.T) {
@@ -213,9 +207,7 @@ func (s *site) attach(t *testing.T, config string) (previous string) {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("k8s.cni.cncf.io/v1")
 	u.SetKind("NetworkAttachmentDefinition")
-	if err := s.cp.Client(t).Get(t.Context(), client.ObjectKey{Namespace: "clusters", Name: vlan}, u); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.Client(t).Get(t.Context(), client.ObjectKey{Namespace: "clusters", Name: vlan}, u))
 	previous, _, _ = unstructured.NestedString(u.Object, "spec", "config")
 	s.cp.MustApply(t, lab.Merge(lab.BridgeNetwork("clusters", vlan, vlan), fmt.Sprintf("spec: {config: %q}", config)))
 	return previous
@@ -225,9 +217,7 @@ func (s *site) attach(t *testing.T, config string) (previous string) {
 func (s *site) otherImage(t *testing.T) string {
 	t.Helper()
 	set, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if set.Spec.Template.Spec.Containers[0].Image == secondImage {
 		return oooiImage
 	}

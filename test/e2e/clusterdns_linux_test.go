@@ -127,8 +127,6 @@ func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 func (s *site) corefile(t *testing.T) string {
 	t.Helper()
 	m, err := kube(t, s.cp).CoreV1().ConfigMaps("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return m.Data["Corefile"]
 }

@@ -21,9 +21,7 @@ import (
 func (s *site) deletions(t *testing.T) []event {
 	t.Helper()
 	clients, err := dynamic.NewForConfig(s.cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	// remove deletes an object without a deletionTimestamp, unless it has finalizers, and waits until it no longer exists.
 	remove := func(t *testing.T, resource schema.GroupVersionResource, namespace, name string) {
 		t.Helper()
@@ -72,9 +70,7 @@ func (s *site) deletions(t *testing.T) []event {
 			}
 		}},
 		{name: "everything is created again", disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
-			if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.KubeVirt, lab.KubeVirtMachines))
 			s.cp.MustApply(t, hostedCluster.YAML(), inVMs.VirtualMachineInstance("worker-1", "02:00:00:00:50:71"), inVMs.VirtualMachineInstance("worker-2", "02:00:00:00:50:72"))
 			s.setup(t, movedInfra)
 		}},

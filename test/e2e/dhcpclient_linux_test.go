@@ -15,6 +15,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	oooiprobe "github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // dhcpClient is a DHCP client that can have many requests in flight.
@@ -38,9 +39,7 @@ func (v *vm) dhcpClient(t *testing.T) *dhcpClient {
 		l.conn, err = config.ListenPacket(t.Context(), "udp4", fmt.Sprintf(":%d", dhcpv4.ClientPort))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var reader sync.WaitGroup
 	reader.Go(l.read)
 	t.Cleanup(func() {

@@ -35,9 +35,7 @@ func TestDoctorOnTheNode(t *testing.T) {
 func (s *site) testFaults(t *testing.T, groups func(*faults.NodeSite) []faults.Group) {
 	t.Helper()
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	p := &faults.NodeSite{
 		Site: &faults.Site{T: t, ControlPlane: s.cp, Client: c, Doctor: s.doctor, Timeout: 3 * time.Minute},
 		Freeze: func(t *testing.T, pod, container string) func() {
@@ -47,14 +45,10 @@ func (s *site) testFaults(t *testing.T, groups func(*faults.NodeSite) []faults.G
 		Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
 		InNetworkOf: s.inNetworkOf, AddHost: addHost,
 		OnNode: func(t *testing.T, line ...string) {
-			if err := node.Run(t.Context(), line...); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, node.Run(t.Context(), line...))
 		},
 		Unplug: func(t *testing.T) func() {
-			if err := node.Unplug(vlan); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, node.Unplug(vlan))
 			return func() {
 				if err := node.Plug(vlan); err != nil {
 					t.Error(err)
@@ -90,9 +84,7 @@ func (s *site) processes(t *testing.T, pod, container string) []int {
 	}
 	var list []int
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -100,9 +92,7 @@ func (s *site) processes(t *testing.T, pod, container string) []int {
 		}
 		if strings.Contains(string(text), id) {
 			pid, err := strconv.Atoi(strings.Split(file, "/")[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			list = append(list, pid)
 		}
 	}
@@ -116,9 +106,7 @@ func (s *site) processes(t *testing.T, pod, container string) []int {
 func (s *site) signal(t *testing.T, pod, container string, signal syscall.Signal) {
 	t.Helper()
 	for _, pid := range s.processes(t, pod, container) {
-		if err := syscall.Kill(pid, signal); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, syscall.Kill(pid, signal))
 	}
 }
 
@@ -142,9 +130,7 @@ func addHost(t *testing.T, address string, silent bool) (disconnect func()) {
 	client := m.Command(ctx, "curl", "--silent", "--connect-timeout", "1", "--retry", "10000", "--retry-delay", "1", "--retry-all-errors",
 		"http://198.18.50.254") // no host has this address
 	if !silent {
-		if err := client.Start(); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, client.Start())
 	}
 	return func() {
 		cancel()

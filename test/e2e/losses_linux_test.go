@@ -63,9 +63,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 		return func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			pod := which(t, p)
-			if err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, kube(t, c.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			c.awaitReplacement(t, pod)
 		}
 	}
@@ -75,9 +73,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	toNode := func(do func(context.Context, *lab.Node) error) func(*testing.T, *proxyPair) {
 		return func(t *testing.T, p *proxyPair) {
 			t.Helper()
-			if err := do(t.Context(), c.node(p.holder)); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, do(t.Context(), c.node(p.holder)))
 		}
 	}
 	unplug := func(bridge string) func(context.Context, *lab.Node) error {
@@ -105,19 +101,13 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 			inject: func(t *testing.T, p *proxyPair) {
 				t.Helper()
 				n := c.node(p.holder)
-				if err := c.cp.KillAPIServer(); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, c.cp.KillAPIServer())
 				time.Sleep(15 * time.Second) // by then the Lease has expired
-				if err := n.PowerOff(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, n.PowerOff(t.Context()))
 			},
 			repair: func(t *testing.T, p *proxyPair) {
 				t.Helper()
-				if err := errors.Join(c.cp.StartAPIServer(t.Context()), c.node(p.holder).PowerOn(t.Context())); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, errors.Join(c.cp.StartAPIServer(t.Context()), c.node(p.holder).PowerOn(t.Context())))
 			},
 		},
 		{name: "another image", planned: true, closesConnections: true, closesOther: true, moves: 1, inject: func(t *testing.T, _ *proxyPair) {
@@ -125,9 +115,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 			images++
 			image := fmt.Sprintf("%s-%d", oooiImage, images)
 			for _, n := range c.nodes {
-				if err := n.TagImage(t.Context(), oooiImage, image); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, n.TagImage(t.Context(), oooiImage, image))
 			}
 			c.setup(t, replicatedInfra, "--image", image)
 		}},

@@ -71,9 +71,7 @@ func cluster(t *testing.T) *lab.ControlPlane {
 	t.Helper()
 	lab.NeedNode(t, tools...)
 	network.Need(t)
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, sources())
 	cp := management.Get(t)
 	node.Do(func() { node.Node, node.err = startNode(t.Context(), cp) })
 	if node.err != nil {

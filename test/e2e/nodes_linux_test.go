@@ -35,9 +35,7 @@ func newTwoNodes(t *testing.T) *twoNodes {
 	t.Helper()
 	lab.NeedNode(t, tools...)
 	network.Need(t)
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, sources())
 	cp := lab.New(t, lab.Config{
 		Name: "two", Address: "192.0.2.2", ControllerManager: true, Scheduler: true,
 		ControllerManagerFlags: []string{"--node-monitor-grace-period=8s", "--node-monitor-period=2s"},
@@ -45,9 +43,7 @@ func newTwoNodes(t *testing.T) *twoNodes {
 	c := &twoNodes{}
 	for range 2 {
 		n, err := startNode(t.Context(), cp)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		stopAtEnd(t, n)
 		c.nodes = append(c.nodes, n)
 	}
@@ -141,9 +137,7 @@ func (c *twoNodes) awaitProxies(t *testing.T, arp *lab.ARPWatch) (holder, other 
 func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease, err := kube(t, c.cp).CoordinationV1().Leases("clusters").Get(t.Context(), "demo-proxy-address", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return lease
 }
 
@@ -225,9 +219,7 @@ func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 func (s *site) cordon(t *testing.T, n *lab.Node, closed bool) {
 	t.Helper()
 	_, err := kube(t, s.cp).CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 // evict evicts a Pod like kubectl drain: it retries while a PodDisruptionBudget prevents the eviction.

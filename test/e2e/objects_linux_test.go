@@ -25,26 +25,18 @@ var transientKinds = []string{"Event", "Lease", "EndpointSlice", "Endpoints", "C
 func forEachObject(t *testing.T, cp *lab.ControlPlane, visit func(*unstructured.Unstructured)) {
 	t.Helper()
 	resources, err := discovery.NewDiscoveryClientForConfigOrDie(cp.RESTConfig()).ServerPreferredResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, group := range resources {
 		version, err := schema.ParseGroupVersion(group.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, r := range group.APIResources {
 			if !slices.Contains(r.Verbs, "list") || slices.Contains(transientKinds, r.Kind) {
 				continue
 			}
 			list, err := client.Resource(version.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for i := range list.Items {
 				visit(&list.Items[i])
 			}

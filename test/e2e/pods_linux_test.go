@@ -20,9 +20,7 @@ import (
 func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return client
 }
 
@@ -79,9 +77,7 @@ func state(pod *corev1.Pod) string {
 func getPod(t *testing.T, cp *lab.ControlPlane, namespace, name string) *corev1.Pod {
 	t.Helper()
 	pod, err := kube(t, cp).CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return pod
 }
 
@@ -125,9 +121,7 @@ func awaitSuccess(t *testing.T, cp *lab.ControlPlane, namespace, name string) st
 		return state(pod) + events(t, client, namespace)
 	})
 	log, err := podLog(t, cp, pod, &corev1.PodLogOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return log
 }
 
@@ -168,8 +162,6 @@ func events(t *testing.T, client *kubernetes.Clientset, namespace string) string
 func clusterIP(t *testing.T, cp *lab.ControlPlane, namespace, service string) string {
 	t.Helper()
 	s, err := kube(t, cp).CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s.Spec.ClusterIP
 }

@@ -76,9 +76,7 @@ type disconnected struct {
 func TestRelease(t *testing.T) {
 	lab.NeedNode(t, append([]string{"skopeo"}, tools...)...)
 	network.Need(t)
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, sources())
 	d := newDisconnected(t)
 	for _, test := range []struct {
 		name string
@@ -107,9 +105,7 @@ func newDisconnected(t *testing.T) *disconnected {
 	t.Helper()
 	d := &disconnected{p: releasetest.NewPublisher(t)}
 	archive, err := lab.ImageArchive(envoyImage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	layout := t.TempDir()
 	releasetest.Run(t, layout, nil, "tar", "-xf", archive)
 	d.p.Crane(t, "push", layout, d.p.EnvoyTag())
@@ -144,15 +140,11 @@ func (d *disconnected) publish(t *testing.T, checkout string) snapshot {
 	built := filepath.Join(t.TempDir(), "dist")
 	d.p.Build(t, checkout, built, "-push")
 	manifest, err := os.ReadFile(filepath.Join(built, "oooi.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, rest, _ := strings.Cut(string(manifest), "\n  version: ")
 	version, _, _ := strings.Cut(rest, "\n")
 	s := snapshot{version: version, dist: filepath.Join(d.p.Folder, version)}
-	if err := os.Rename(built, s.dist); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(built, s.dist))
 	return s
 }
 
@@ -163,9 +155,7 @@ func (d *disconnected) serveMirror(t *testing.T, ca *lab.CA) {
 	behind, _ := d.p.NewRegistry(t)
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
 	listener, err := net.Listen("tcp", mirrorHost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	host, _, _ := net.SplitHostPort(mirrorHost)
 	server := &http.Server{
 		// crane's registry reads one upload at a time. In HTTP/2 the others would use up the window of the connection.
@@ -189,9 +179,7 @@ func (d *disconnected) serveMirror(t *testing.T, ca *lab.CA) {
 	folder := t.TempDir()
 	d.config = fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, mirrorHost, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 	authority := filepath.Join(folder, "ca.crt")
-	if err := errors.Join(os.WriteFile(filepath.Join(folder, "config.json"), d.config, 0o600), os.WriteFile(authority, ca.PEM(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(os.WriteFile(filepath.Join(folder, "config.json"), d.config, 0o600), os.WriteFile(authority, ca.PEM(), 0o600)))
 	d.env = []string{
 		"REGISTRY_AUTH_FILE=" + filepath.Join(folder, "config.json"), "SSL_CERT_FILE=" + authority,
 		"HELM_REGISTRY_CONFIG=" + filepath.Join(folder, "config.json"), "HELM_CONFIG_HOME=" + folder, "HELM_CACHE_HOME=" + folder, "HELM_DATA_HOME=" + folder,
@@ -252,9 +240,7 @@ func (d *disconnected) prove(t *testing.T, s *snapshot) {
 	used := map[string]bool{}
 	for _, namespace := range []string{"clusters", "oooi-system"} {
 		pods, err := kube(t, d.cp).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=oooi"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for i := range pods.Items {
 			for _, c := range pods.Items[i].Status.ContainerStatuses {
 				used[c.ImageID] = true
@@ -305,9 +291,7 @@ func (d *disconnected) testSetup(t *testing.T) {
 // testChart installs control with the chart in the mirror, upgrades it, and sets up with the second snapshot.
 func (d *disconnected) testChart(t *testing.T) {
 	helm, err := lab.BuildHelm(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	run := func(args ...string) {
 		t.Helper()
 		t.Log(releasetest.Run(t, "", d.env, helm, append(args, "--kubeconfig", d.cp.Kubeconfig(), "--namespace", "default")...))
@@ -329,9 +313,7 @@ func (d *disconnected) testChart(t *testing.T) {
 func (d *disconnected) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	kubectl, err := lab.BuildKubectl(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return releasetest.Run(t, d.dir, nil, kubectl, append([]string{"--kubeconfig", d.cp.Kubeconfig()}, args...)...)
 }
 
@@ -351,21 +333,15 @@ patches:
 func (d *disconnected) testKustomization(t *testing.T) {
 	d.binary = d.second.plugin
 	releasetest.Run(t, d.dir, nil, "tar", "-xzf", filepath.Join(d.second.dist, "oooi-manifests.tar.gz"))
-	if err := os.WriteFile(filepath.Join(d.dir, "kustomization.yaml"), fmt.Appendf(nil, overlay, d.p.Registry, mirrored), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(d.dir, "kustomization.yaml"), fmt.Appendf(nil, overlay, d.p.Registry, mirrored), 0o600))
 	d.kubectl(t, "apply", "-k", ".")
 	d.kubectl(t, "-n", "oooi-system", "rollout", "status", "deployment/oooi-control", "--timeout", "3m")
 	cluster := d.kubectl(t, "-n", "clusters", "get", "hostedcluster/demo", "-o", "yaml") + "---\n" +
 		d.kubectl(t, "-n", "clusters", "get", "network-attachment-definition/vlan50", "-o", "yaml")
 	file, clusterFile := filepath.Join(d.dir, "infra.yaml"), filepath.Join(d.dir, "cluster.yaml")
-	if err := errors.Join(os.WriteFile(file, []byte(infra), 0o600), os.WriteFile(clusterFile, []byte(cluster), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(os.WriteFile(file, []byte(infra), 0o600), os.WriteFile(clusterFile, []byte(cluster), 0o600)))
 	printed := d.oooi(t, append([]string{"setup", "-f", file, "-f", clusterFile, "--dry-run=client"}, fromMirror...)...)
-	if err := os.WriteFile(filepath.Join(d.dir, "oooi.yaml"), []byte(printed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(d.dir, "oooi.yaml"), []byte(printed), 0o600))
 	d.kubectl(t, "apply", "--server-side", "-f", "oooi.yaml")
 	d.kubectl(t, "-n", "clusters", "wait", "--for=condition=Ready", "infra/demo", "--timeout", "3m")
 	d.prove(t, &d.second)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/test/faults"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // setupRemedy matches a remedy that runs setup, and remedyFlag setup's flags in it.
@@ -28,26 +29,20 @@ func (s *site) remedied() []event {
 		return func(t *testing.T) {
 			t.Helper()
 			_, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other-client"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 		}
 	}
 	restartWithoutConfig := func(t *testing.T) {
 		t.Helper()
 		maps, pods := kube(t, s.cp).CoreV1().ConfigMaps("clusters"), kube(t, s.cp).CoreV1().Pods("clusters")
 		pod, err := pods.Get(t.Context(), "demo-dns-0", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, v := range pod.Spec.Volumes {
 			if v.ConfigMap != nil {
 				err = errors.Join(err, maps.Delete(t.Context(), v.ConfigMap.Name, metav1.DeleteOptions{}))
 			}
 		}
-		if err := errors.Join(err, pods.Delete(t.Context(), "demo-dns-0", metav1.DeleteOptions{})); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, errors.Join(err, pods.Delete(t.Context(), "demo-dns-0", metav1.DeleteOptions{})))
 	}
 	events := []event{
 		{name: "VMs' network with another MTU", disturbs: daemons, closesConnections: true, run: func(t *testing.T) {

@@ -80,9 +80,7 @@ func newSite(t *testing.T) *site {
 func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	t.Helper()
 	s := &site{cp: cp, ca: lab.NewCA(t), dir: t.TempDir()}
-	if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines))
 	api := s.ca.TLSBackend(t, "192.0.2.81:6443", apiHost, "kubernetes")
 	oauth := s.ca.TLSBackend(t, "192.0.2.82:6443", "oauth."+domain)
 	ignition := s.ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
@@ -92,9 +90,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
 			hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
 	s.servers = map[string]*lab.Backend{"kube-apiserver": api, "oauth-openshift": oauth, "ignition-server-proxy": ignition, "konnectivity-server": konnectivity}
-	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM()), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM()), hostedCluster.KonnectivityCA(s.ca.PEM())))
 	serveUpstream(t)
 	s.roots = lab.WriteFile(t, string(s.ca.PEM()), s.dir, "ca.crt")
 	s.binary = lab.Binary(t, "kubectl-oooi")
@@ -194,14 +190,10 @@ func (s *site) bootOn(t *testing.T, bridge, name, mac string) *vm {
 	}
 	script, lease := filepath.Join(v.Dir, "hook"), filepath.Join(v.Dir, "lease")
 	const hook = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\nip address add $ip/$mask dev eth0\nip route add default via $router\necho \"$ip $hostname $dns\" > %s\n"
-	if err := os.WriteFile(script, fmt.Appendf(nil, hook, lease), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(script, fmt.Appendf(nil, hook, lease), 0o700))
 	v.Run(t, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-t", "20", "-T", "1", "-O", "hostname", "-s", script)
 	data, err := os.ReadFile(lease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if _, err := fmt.Sscan(string(data), &v.address, &v.hostname, &v.dns); err != nil {
 		t.Fatalf("lease of %s is %q: %v", name, data, err)
 	}

@@ -31,9 +31,7 @@ func documentedProxy(t *testing.T) string {
 // here, and the example of the documentation at another address. A machine on the VLAN connects through them.
 func TestStandaloneProxy(t *testing.T) {
 	s := &site{cp: cluster(t), ca: lab.NewCA(t), dir: t.TempDir(), down: true}
-	if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute))
 	const api, oauth, registry = "api.mycluster.example.com", "oauth-openshift.apps.mycluster.example.com", "registry.example.com"
 	hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
 	tools := lab.HostedCluster{Namespace: "test", Name: "tools"} // its control plane's namespace is renamed

@@ -57,12 +57,8 @@ func newRelease(t *testing.T, root, revision string) release {
 		binaries[program] = build(t, source, pkg)
 	}
 	image := lab.OooiImage("localhost/oooi:"+r.revision, binaries)
-	if err := image.Build(t.Context(), t.Logf); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.ImportImage(t.Context(), image.Name); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, image.Build(t.Context(), t.Logf))
+	lab.Must(t, node.ImportImage(t.Context(), image.Name))
 	r.plugin, r.image = build(t, source, "./kubectl-oooi"), image.Name
 	return r
 }
@@ -85,9 +81,7 @@ func TestUpgrade(t *testing.T) {
 		t.Skipf("%s is not set: run make upgrade-test", upgradeFrom)
 	}
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := newSite(t)
 	before, now := newRelease(t, root, revision), build(t, root, "./kubectl-oooi")
 	s.binary = now

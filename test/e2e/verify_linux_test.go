@@ -219,9 +219,7 @@ func (s *site) cutOff(t *testing.T) {
 func (s *site) jobs(t *testing.T) (names []string) {
 	t.Helper()
 	list, err := kube(t, s.cp).BatchV1().Jobs("clusters").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
@@ -233,9 +231,7 @@ func (s *site) everything(t *testing.T) []string {
 	t.Helper()
 	list := listObjects(t, s.cp)
 	leases, err := kube(t, s.cp).CoordinationV1().Leases("clusters").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for i := range leases.Items {
 		list = append(list, "Lease "+leases.Items[i].Name)
 	}

@@ -67,9 +67,7 @@ func TestSeveralVLANs(t *testing.T) {
 	if !strings.Contains(found, "clusters/c") || strings.Contains(found, "clusters/a") || strings.Contains(found, "clusters/b") {
 		t.Errorf("doctor finds\n%s", found)
 	}
-	if err := s.cp.DeleteYAML(t.Context(), []byte(nodePool("c", "elsewhere"))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.DeleteYAML(t.Context(), []byte(nodePool("c", "elsewhere"))))
 	for _, infra := range []string{"demo", "rack2"} {
 		s.oooi(t, "-n", "clusters", "doctor", infra, "--fail-on", "warn", "--strict", "--wait", "2m")
 	}

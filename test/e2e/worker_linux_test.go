@@ -115,17 +115,11 @@ func (s *site) startHosted(t *testing.T) *lab.ControlPlane {
 	hosted := lab.New(t, lab.Config{
 		Name: "hosted", ServiceCIDR: "172.31.0.0/16", Address: "192.0.2.10", ServerNames: []string{apiHost}, ControllerManager: true, Scheduler: true,
 	})
-	if err := hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: "metallb.io/vlan"}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: "metallb.io/vlan"}))
 	server, err := url.Parse(hosted.ServerURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s.cp.MustApply(t, hostedCluster.Backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host), ""))
-	if err := hostedCluster.PublishKubeconfig(t.Context(), s.cp, hosted); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, hostedCluster.PublishKubeconfig(t.Context(), s.cp, hosted))
 	return hosted
 }
 
@@ -150,9 +144,7 @@ func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 		Name: workerName, VM: &lab.NodeVM{Bridge: vlan, MAC: workerMAC, APIServer: "https://" + apiHost + ":6443"},
 		Images: []string{speakerImage, toolsImage},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	stopAtEnd(t, n)
 	return n
 }
@@ -190,9 +182,7 @@ func TestWorkerJoins(t *testing.T) {
 func (s *site) checkShop(t *testing.T, vm *vm) {
 	t.Helper()
 	names := filepath.Join(vm.Dir, "resolv.conf")
-	if err := os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600))
 	const curl = `mount --bind "$0" /etc/resolv.conf && curl --silent --show-error --max-time 5 --cacert "$1" "$2"`
 	await(t, "the shop to respond to a VM", func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

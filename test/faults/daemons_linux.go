@@ -177,9 +177,7 @@ func (r *Running) takeControlLease() {
 	const lease = "coordination.k8s.io/v1 Lease oooi-system/oooi-control"
 	hold := func(holder string, seconds int) {
 		body := fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`, holder, seconds, time.Now().UTC().Format(microTime))
-		if err := r.Client.Patch(r.Context(), object(lease), client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
-			r.Fatal(err)
-		}
+		lab.Must(r, r.Client.Patch(r.Context(), object(lease), client.RawPatch(types.MergePatchType, []byte(body))))
 	}
 	r.Undo(func() { hold("me", 1) })
 	r.restartControl(func() { hold("me", 3600) })
@@ -206,13 +204,9 @@ func (r *Running) leaveUndeletableService() {
 	service := lab.Service("openshift-ingress", "left-apps", 443,
 		"metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/left}}")
 	left := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "left-apps"}}
-	if err := r.Hosted.ApplyYAML(r.Context(), []byte(policy+service)); err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, r.Hosted.ApplyYAML(r.Context(), []byte(policy+service)))
 	r.Undo(func() {
-		if err := r.Hosted.DeleteYAML(r.Context(), []byte(policy)); err != nil {
-			r.Fatal(err)
-		}
+		lab.Must(r, r.Hosted.DeleteYAML(r.Context(), []byte(policy)))
 		r.restartControl(func() {}) // it would wait for longer and longer between two attempts
 		r.Await("the Service to be deleted", func() bool {
 			return apierrors.IsNotFound(r.HostedClient.Get(r.Context(), client.ObjectKeyFromObject(left), left))
@@ -227,9 +221,7 @@ func (r *Running) occupyPort() {
 	envoy := r.Pods["proxy"].Containers["envoy"]
 	envoy.Kill(r.T)
 	other, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "192.0.2.4:443")
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	r.Undo(func() {
 		envoy.Kill(r.T)
 		_ = other.Close() // listens only
@@ -248,9 +240,7 @@ func (r *Running) invalidateToken() {
 	if err != nil || len(tokens) != 1 {
 		r.Fatalf("tokens %v, error %v", tokens, err)
 	}
-	if err := os.WriteFile(tokens[0], []byte("expired"), 0o600); err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, os.WriteFile(tokens[0], []byte("expired"), 0o600))
 	p.Containers["coredns"].Start(r.T)
 }
 
@@ -258,9 +248,7 @@ func (r *Running) invalidateToken() {
 func (r *Running) withOtherToken(data string) string {
 	r.Helper()
 	config, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	config = regexp.MustCompile(`(?m)^( +)client-certificate-data: .*\n +client-key-data: .*$`).ReplaceAll(config, []byte("${1}token: expired"))
 	return base64.StdEncoding.EncodeToString(config)
 }
@@ -278,9 +266,7 @@ func (r *Running) denySnapshots() {
 		}
 	}
 	r.Undo(func() { // a change, so that xdsd writes the file again
-		if err := r.ControlPlane.DeleteYAML(r.Context(), []byte(service)); err != nil {
-			r.Fatal(err)
-		}
+		lab.Must(r, r.ControlPlane.DeleteYAML(r.Context(), []byte(service)))
 	})
 	r.Undo(func() { remount("rw") })
 	remount("ro")
@@ -292,13 +278,9 @@ func (r *Running) exhaustConnections() {
 	r.Helper()
 	file := filepath.Join(r.Pods["proxy"].Volume("envoy"), "envoy.yaml")
 	before, err := os.ReadFile(file)
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	restart := func(config []byte) {
-		if err := os.WriteFile(file, config, 0o600); err != nil {
-			r.Fatal(err)
-		}
+		lab.Must(r, os.WriteFile(file, config, 0o600))
 		r.restart("proxy", "envoy")
 	}
 	r.Undo(func() {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // NodeSite is a site on real nodes. The VLAN is bridge vlan50 with network 198.18.50.0/24, on which DHCP, DNS and the proxy have
@@ -60,9 +62,7 @@ func OnNode(s *NodeSite) []Group {
 			{Name: "pod of DNS is evicted, and no node accepts it", Want: "NODE-001 fail", Says: "cordoned", Break: func() {
 				nodes := &unstructured.UnstructuredList{}
 				nodes.SetGroupVersionKind(object("v1 Node x").GroupVersionKind())
-				if err := s.Client.List(s.Context(), nodes); err != nil {
-					s.Fatal(err)
-				}
+				lab.Must(s, s.Client.List(s.Context(), nodes))
 				s.Patch("v1 Node "+nodes.Items[0].GetName(), `{"spec": {"unschedulable": true}}`)
 				s.restart("demo-dns-0")
 			}},
@@ -119,9 +119,7 @@ func OnFloatingAddress(s *NodeSite) []Group {
 		{Name: "no holder", Faults: []Fault{
 			{Name: "no proxy replica takes the floating address", Want: "PRX-017 fail", Break: func() {
 				pods := &corev1.PodList{}
-				if err := s.Client.List(s.Context(), pods, client.InNamespace("clusters"), client.MatchingLabels{"app.kubernetes.io/component": "proxy"}); err != nil {
-					s.Fatal(err)
-				}
+				lab.Must(s, s.Client.List(s.Context(), pods, client.InNamespace("clusters"), client.MatchingLabels{"app.kubernetes.io/component": "proxy"}))
 				for i := range pods.Items { // from containers holder to Envoy
 					s.filter(pods.Items[i].Name, "inet", "input", "ip daddr 127.0.0.1 tcp dport 9907")()
 				}
@@ -162,9 +160,7 @@ func (s *NodeSite) leasedAddress() string {
 	s.Helper()
 	leases := &unstructured.UnstructuredList{}
 	leases.SetGroupVersionKind(object("coordination.k8s.io/v1 Lease x").GroupVersionKind())
-	if err := s.Client.List(s.Context(), leases, client.InNamespace("clusters"), client.MatchingLabels{"leasedb.densityops.com/state": "bound"}); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.Client.List(s.Context(), leases, client.InNamespace("clusters"), client.MatchingLabels{"leasedb.densityops.com/state": "bound"}))
 	if len(leases.Items) == 0 {
 		s.Fatal("no VM has a lease")
 	}
@@ -176,9 +172,7 @@ func (s *NodeSite) portOf(pod string) string {
 	s.Helper()
 	status := s.mustGet("v1 Pod clusters/" + pod).GetAnnotations()["k8s.v1.cni.cncf.io/network-status"]
 	var interfaces []struct{ Interface, MAC string }
-	if err := json.Unmarshal([]byte(status), &interfaces); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal([]byte(status), &interfaces))
 	at := slices.IndexFunc(interfaces, func(i struct{ Interface, MAC string }) bool { return i.Interface == "net1" })
 	if at < 0 {
 		s.Fatalf("Pod %s has no interface net1: %s", pod, status)

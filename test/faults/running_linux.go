@@ -107,13 +107,9 @@ func runningVM(digit string, address int) string {
 func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.ControlPlane) *Running {
 	t.Helper()
 	c, err := client.New(management.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	hostedClient, err := client.New(hosted.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	r := &Running{
 		Site: &Site{
 			T: t, ControlPlane: management, Client: c, Timeout: 2 * time.Minute,
@@ -154,9 +150,7 @@ func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) lab.Resu
 func (r *Running) startControlPlane() {
 	r.Helper()
 	server, err := url.Parse(r.Hosted.ServerURL())
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	// The lab's API servers choose their ports, and HyperShift's listens on 6443.
 	api := netip.MustParseAddrPort(HostedAddress + ":6443")
 	r.nft(fmt.Sprintf("table ip hosted {\n chain output {\n type nat hook output priority -100\n ip daddr %s tcp dport %d dnat to %s\n }\n}\n", api.Addr(), api.Port(), server.Host))
@@ -177,9 +171,7 @@ func (r *Running) startControlPlane() {
 	r.Backends["apps over HTTP"] = lab.HTTPBackend(r.T, "192.0.2.200:80", "apps")
 
 	// The administrator's kubeconfig has the public name of the API server, which does not resolve here.
-	if err := runningCluster.PublishKubeconfig(r.Context(), r.ControlPlane, r.Hosted); err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, runningCluster.PublishKubeconfig(r.Context(), r.ControlPlane, r.Hosted))
 	r.PatchStatus(hostedCluster, `{"status": {"conditions": [`+condition("EtcdAvailable", "True")+`, `+condition("Degraded", "False")+`]}}`)
 }
 
@@ -195,13 +187,9 @@ func (r *Running) setup() {
 func (r *Running) start() {
 	r.Helper()
 	kube, err := kubernetes.NewForConfig(r.ControlPlane.RESTConfig())
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	envoy, err := lab.FindEnvoy(r.Context(), nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	lab.Must(r, err)
 	runner := &lab.PodRunner{ControlPlane: r.ControlPlane, Client: kube, Programs: map[string]string{"/envoy": envoy}}
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		runner.Programs["/"+name] = r.Network.Binary(r.T, name)

@@ -70,33 +70,23 @@ func testClientLease(t *testing.T, r *faults.Running) {
 	r.T = t
 	const mac, name = "02:00:00:00:00:d1", "demo-test-gone"
 	address, err := net.ParseMAC(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	registered := testclient.Object("clusters", "demo", name, address, testclient.MaxAge)
-	if err := r.Client.Create(t.Context(), registered); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, r.Client.Create(t.Context(), registered))
 	lab.RequestAddress(t, lab.NewMachine(t, "net1", mac))
 	list := &coordinationv1.LeaseList{}
-	if err := r.Client.List(t.Context(), list, client.InNamespace("clusters")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, r.Client.List(t.Context(), list, client.InNamespace("clusters")))
 	at := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool {
 		return l.Spec.HolderIdentity != nil && strings.HasPrefix(*l.Spec.HolderIdentity, "clusters/"+testclient.VM(name))
 	})
 	if at < 0 {
 		t.Fatalf("the client has no lease: %v", list.Items)
 	}
-	if err := r.Client.Delete(t.Context(), &list.Items[at]); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, r.Client.Delete(t.Context(), &list.Items[at]))
 	if d := r.Doctor(t, "--fail-on", "warn"); d.Code != 0 {
 		t.Errorf("exit code %d: %s", d.Code, d.Stdout)
 	}
-	if err := r.Client.Delete(t.Context(), registered); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, r.Client.Delete(t.Context(), registered))
 }
 
 // testClusterRole expects a user with ClusterRole oooi-doctor to get the same results as an administrator, except for the check

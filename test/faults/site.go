@@ -77,9 +77,7 @@ func (s *Site) mustGet(id string) *unstructured.Unstructured {
 func (s *Site) field(id string, path ...string) string {
 	s.Helper()
 	text, _, err := unstructured.NestedString(s.mustGet(id).Object, path...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	return text
 }
 
@@ -125,9 +123,7 @@ func (s *Site) patch(id, body string, with patcher) {
 	send := func(body string) error {
 		return with.Patch(s.Context(), object(id), client.RawPatch(types.MergePatchType, []byte(body)))
 	}
-	if err := send(body); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, send(body))
 	s.Undo(func() {
 		if err := client.IgnoreNotFound(send(toJSON(inverse(changes, before.Object)))); err != nil { // deleted meanwhile
 			s.Fatal(err)
@@ -156,9 +152,7 @@ func (s *Site) Remove(id string) {
 	if strings.HasPrefix(id, "apps/") { // elsewhere it would only wait for the garbage collector
 		propagation = "Orphan"
 	}
-	if err := s.Client.Delete(s.Context(), before.DeepCopy(), propagation); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.Client.Delete(s.Context(), before.DeepCopy(), propagation))
 	s.Await(id+" to be deleted", func() bool { return s.Get(id) == nil })
 	s.Undo(func() { s.recreate(before) })
 }
@@ -188,17 +182,13 @@ func (s *Site) recreate(before *unstructured.Unstructured) {
 		err = s.Client.Status().Patch(s.Context(), object(fmt.Sprintf("%s %s %s/%s", before.GetAPIVersion(), before.GetKind(), before.GetNamespace(), before.GetName())),
 			client.RawPatch(types.MergePatchType, []byte(toJSON(map[string]any{"status": before.Object["status"]}))))
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 }
 
 // Apply applies objects, which stay.
 func (s *Site) Apply(yaml string) {
 	s.Helper()
-	if err := s.ControlPlane.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.ControlPlane.ApplyYAML(s.Context(), []byte(yaml)))
 }
 
 // Add applies objects.
@@ -206,9 +196,7 @@ func (s *Site) Add(yaml string) {
 	s.Helper()
 	s.Apply(yaml)
 	s.Undo(func() {
-		if err := s.ControlPlane.DeleteYAML(s.Context(), []byte(yaml)); err != nil {
-			s.Fatal(err)
-		}
+		lab.Must(s, s.ControlPlane.DeleteYAML(s.Context(), []byte(yaml)))
 	})
 }
 

@@ -53,9 +53,7 @@ type Requests struct {
 func RequestsOf(tb testing.TB, cp *ControlPlane, user string) Requests {
 	tb.Helper()
 	log, err := os.ReadFile(cp.AuditLog())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	log = log[:bytes.LastIndexByte(log, '\n')+1] // the last line may be incomplete
 	r := Requests{Allowed: map[Right]bool{}, Denied: map[Right]bool{}}
 	for line := range bytes.Lines(log) {

@@ -46,9 +46,7 @@ func Get(tb testing.TB, url string) (status int, body []byte) {
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, nil

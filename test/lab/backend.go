@@ -27,9 +27,7 @@ type CA struct {
 func NewCA(tb testing.TB) *CA {
 	tb.Helper()
 	a, err := newAuthority("lab")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(a.x509)
 	return &CA{authority: a, roots: roots}
@@ -46,9 +44,7 @@ func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
 func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
 	pair, err := ca.authority.server("lab", names...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return pair.cert, pair.key
 }
 
@@ -56,9 +52,7 @@ func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 func (ca *CA) Certificate(tb testing.TB, names ...string) tls.Certificate {
 	tb.Helper()
 	pair, err := tls.X509KeyPair(ca.Issue(tb, names...))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return pair
 }
 
@@ -160,9 +154,7 @@ func (b *Backend) serveHTTP(conn net.Conn) {
 func startBackend(tb testing.TB, address, name string, handle func(*Backend, net.Conn)) *Backend {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	b := &Backend{name: name, listener: listener, conns: map[net.Conn]struct{}{}}
 	b.Respond(http.StatusOK)
 	b.done.Go(func() {

@@ -27,9 +27,7 @@ const ownBuilt = "OOOI_LAB_BUILT"
 func Binary(tb testing.TB, name string) string {
 	tb.Helper()
 	path, err := ownBinary(tb.Context(), name)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return path
 }
 

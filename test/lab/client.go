@@ -18,14 +18,10 @@ func (cp *ControlPlane) Client(tb testing.TB) client.Client {
 	tb.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			tb.Fatal(err)
-		}
+		Must(tb, add(scheme))
 	}
 	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return c
 }
 

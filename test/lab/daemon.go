@@ -43,9 +43,7 @@ func (d *Daemon) Start(tb testing.TB) {
 	tb.Helper()
 	cmd, log, ended := d.command(), &Output{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := d.launcher.launch(cmd); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, d.launcher.launch(cmd))
 	d.cmd, d.Log, d.ended = cmd, log, ended
 	go func() {
 		defer close(ended)
@@ -112,7 +110,5 @@ func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 // Signal sends the process a signal.
 func (d *Daemon) Signal(tb testing.TB, signal syscall.Signal) {
 	tb.Helper()
-	if err := d.cmd.Process.Signal(signal); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, d.cmd.Process.Signal(signal))
 }

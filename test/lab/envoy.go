@@ -58,9 +58,7 @@ func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 		config.Logf = tb.Logf
 	}
 	e, err := StartEnvoy(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Log(e.Logs())
@@ -370,9 +368,7 @@ func (e *Envoy) Listeners(ctx context.Context) (map[string][]netip.AddrPort, err
 func TempDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "oooi-") //nolint:usetesting // see above
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Error(err)

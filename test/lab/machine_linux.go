@@ -33,9 +33,7 @@ func NewMachine(tb testing.TB, bridge, mac string) *Machine {
 		tb.Fatal("NewMachine must be called in a Network")
 	}
 	m := MachineIn(tb, NewNamespace(tb), "eth0")
-	if err := Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: m.Device, MAC: mac}); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: m.Device, MAC: mac}))
 	return m
 }
 
@@ -51,9 +49,7 @@ func MachineIn(tb testing.TB, n *Namespace, device string) *Machine {
 func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 	tb.Helper()
 	p, err := m.launcher.start(cmd, filepath.Join(m.Dir, filepath.Base(cmd.Path)+".log"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if err := p.kill(); err != nil {
 			tb.Error(err)
@@ -82,9 +78,7 @@ func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 	}
 	// Run a copy, because AppArmor allows the installed one to write only below /var and /run.
 	copied, hook := filepath.Join(m.Dir, "dhclient"), filepath.Join(m.Dir, "hook")
-	if err := errors.Join(install(client, copied), os.WriteFile(hook, []byte(dhclientHook), 0o700)); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, errors.Join(install(client, copied), os.WriteFile(hook, []byte(dhclientHook), 0o700)))
 	args := []string{copied, "-4", "-v", "-d", "-sf", hook, "-cf", "/dev/null", "-lf", hook + ".leases", "-pf", hook + ".pid"}
 	cmd := m.Command(context.Background(), slices.Concat(args, flags, []string{m.Device})...)
 	p := m.start(tb, cmd)
@@ -98,8 +92,6 @@ func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return lease
 }

@@ -9,9 +9,7 @@ import (
 // MustApply applies YAML streams like ApplyYAML, and fails the test if the API server rejects an object.
 func (cp *ControlPlane) MustApply(tb testing.TB, yaml ...string) {
 	tb.Helper()
-	if err := cp.ApplyYAML(tb.Context(), []byte(strings.Join(yaml, "\n---\n"))); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, cp.ApplyYAML(tb.Context(), []byte(strings.Join(yaml, "\n---\n"))))
 }
 
 // Create is MustApply of objects that are deleted when the test ends, except namespaces, which nothing would empty.

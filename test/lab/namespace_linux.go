@@ -50,9 +50,7 @@ func OpenNamespace() (*Namespace, error) {
 func NewNamespace(tb testing.TB) *Namespace {
 	tb.Helper()
 	n, err := OpenNamespace()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			tb.Error(err)

@@ -117,9 +117,7 @@ func (m *Machine) StartAPIProxy(tb testing.TB, remote, dns string) netip.AddrPor
 		os.WriteFile(names, []byte("nameserver "+dns+"\n"), 0o600),
 		m.ip("address", "add", inClusterAPI.Addr().String()+"/32", "dev", "lo"),
 	)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	m.start(tb, m.Command(context.Background(), "unshare", "--mount", "sh", "-c",
 		`mount --bind "$0" /etc/resolv.conf && exec /usr/sbin/haproxy -db -f "$1"`, names, config))
 	return inClusterAPI

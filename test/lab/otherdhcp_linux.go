@@ -18,9 +18,7 @@ func OtherDHCP(t *testing.T, bridge, network string) (stop func()) {
 	m.Run(t, "ip", "address", "add", network+".239/24", "dev", "eth0")
 	leases, config := filepath.Join(m.Dir, "leases"), filepath.Join(m.Dir, "udhcpd.conf")
 	text := "start $net.240\nend $net.245\ninterface eth0\noption subnet 255.255.255.0\noption dns 203.0.113.53\noption router $net.254\nlease_file " + leases + "\npidfile " + leases + ".pid\n"
-	if err := errors.Join(os.WriteFile(leases, nil, 0o600), os.WriteFile(config, []byte(strings.ReplaceAll(text, "$net", network)), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, errors.Join(os.WriteFile(leases, nil, 0o600), os.WriteFile(config, []byte(strings.ReplaceAll(text, "$net", network)), 0o600)))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := m.Command(ctx, "busybox", "udhcpd", "-f", config)
 	if err := cmd.Start(); err != nil {

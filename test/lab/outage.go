@@ -25,9 +25,7 @@ func StartOutage(tb testing.TB, cp *ControlPlane) *Outage {
 			tb.Error(err)
 		}
 	})
-	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer()); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, errors.Join(cp.KillEtcd(), cp.KillAPIServer()))
 	return o
 }
 
@@ -35,9 +33,7 @@ func StartOutage(tb testing.TB, cp *ControlPlane) *Outage {
 func (o *Outage) End(tb testing.TB) {
 	tb.Helper()
 	started := time.Now()
-	if err := o.restore(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, o.restore(tb.Context()))
 	tb.Logf("etcd and the API server started in %s", time.Since(started).Round(time.Millisecond))
 }
 

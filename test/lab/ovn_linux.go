@@ -110,9 +110,7 @@ func ovsDatapath() string { return cmp.Or(os.Getenv("OOOI_LAB_OVS_DATAPATH"), "n
 func NewOVN(tb testing.TB, names ...string) *OVN {
 	tb.Helper()
 	root, err := FindOVN(tb.Context(), tb.Logf)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	o := &OVN{root: root, dir: TempDir(tb), nodes: map[string]*OVNNode{}}
 	o.fabric = o.start(tb, "fabric")
 	for _, name := range names {
@@ -142,9 +140,7 @@ func (o *OVN) Access(tb testing.TB, n *Namespace) {
 // frames from packet sockets, where offloaded checksums are missing.
 func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
 	tb.Helper()
-	if err := Cable(End{In: n.Namespace, Device: device}, to); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, Cable(End{In: n.Namespace, Device: device}, to))
 	n.run(tb, n.Namespace, "ethtool", "-K", device, "tx", "off")
 	n.run(tb, to.In, "ethtool", "-K", to.Device, "tx", "off")
 }
@@ -153,9 +149,7 @@ func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
 func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	tb.Helper()
 	n := &ovsNode{Namespace: NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}
-	if err := os.Mkdir(n.dir, 0o700); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, os.Mkdir(n.dir, 0o700))
 	create := func(db, schema string) {
 		file := filepath.Join(n.dir, db+".db")
 		n.run(tb, nil, "ovsdb-tool", "create", file, filepath.Join(o.root, "usr", "share", schema))
@@ -242,9 +236,7 @@ func (n *OVNNode) allowAdvertisements(tb testing.TB) {
 		}
 	}
 	file := filepath.Join(n.dir, "advertisements")
-	if err := os.WriteFile(file, []byte(strings.Join(flows, "")), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, os.WriteFile(file, []byte(strings.Join(flows, "")), 0o600))
 	n.run(tb, nil, "ovs-ofctl", "add-flows", "br-int", file)
 }
 

@@ -65,9 +65,7 @@ func SharedInterfaces(tb testing.TB, addresses map[string][]string) {
 			steps = append(steps, []string{"address", "add", a + "/24", "dev", device})
 		}
 		for _, step := range steps {
-			if err := ip(step...); err != nil {
-				tb.Fatal(err)
-			}
+			Must(tb, ip(step...))
 		}
 	}
 }
@@ -80,9 +78,7 @@ func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 		c := &of.Spec.Containers[i]
 		p.Containers[c.Name] = NewDaemon(tb, of.Name+"/"+c.Name, func() *exec.Cmd { return p.command(tb, c) })
 	}
-	if err := p.writeVolumes(tb.Context(), false); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, p.writeVolumes(tb.Context(), false))
 	if r.Network != nil && of.Spec.SecurityContext != nil {
 		for _, s := range of.Spec.SecurityContext.Sysctls {
 			r.Network.Run(tb, "sh", "-c", `echo "$1" >"$0"`, "/proc/sys/"+strings.ReplaceAll(s.Name, ".", "/"), s.Value)
@@ -112,9 +108,7 @@ func (p *Pod) Kill(tb testing.TB) {
 // predecessor, as in a new Pod.
 func (p *Pod) RestartContainer(tb testing.TB, container string, forget bool) {
 	tb.Helper()
-	if err := p.writeVolumes(tb.Context(), forget); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, p.writeVolumes(tb.Context(), forget))
 	p.Containers[container].Start(tb)
 }
 
@@ -127,9 +121,7 @@ kind: Pod
 metadata: {name: %s, namespace: %s}
 status: {phase: Running, podIP: %[3]s, podIPs: [{ip: %[3]s}], conditions: [{type: Ready, status: %[4]q}]}
 `, p.Name, p.Namespace, p.IP, status))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 }
 
 // Volume returns the folder of a volume.

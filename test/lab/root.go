@@ -17,13 +17,9 @@ const modulePath = "github.com/densityops/oooi"
 func ReadFile(tb testing.TB, path ...string) []byte {
 	tb.Helper()
 	root, err := Root()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	return text
 }
 

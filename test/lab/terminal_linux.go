@@ -16,19 +16,13 @@ func Terminal(tb testing.TB) (master, slave *os.File) {
 		tb.Skip(err)
 	}
 	tb.Cleanup(func() { _ = master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR, 0); err != nil {
 		tb.Skip(err)
 	}
 	tb.Cleanup(func() { _ = slave.Close() })
-	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}))
 	return master, slave
 }

@@ -22,9 +22,7 @@ func New(tb testing.TB, config Config) *ControlPlane {
 		config.Logf = tb.Logf
 	}
 	cp, err := Start(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Log(cp.Logs())
@@ -113,9 +111,7 @@ func (s *Shared) stop() {
 func (cp *ControlPlane) Namespace(tb testing.TB) string {
 	tb.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: uniqueName(tb.Name())}}
-	if err := cp.Apply(tb.Context(), ns); err != nil {
-		tb.Fatal(err)
-	}
+	Must(tb, cp.Apply(tb.Context(), ns))
 	tb.Cleanup(func() {
 		// The test's context is done by now.
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

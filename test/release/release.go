@@ -37,9 +37,7 @@ type Publisher struct {
 func NewPublisher(tb testing.TB) *Publisher {
 	tb.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	p := &Publisher{Folder: tb.TempDir(), tools: tb.TempDir()}
 	Run(tb, "", nil, "go", "build", "-C", filepath.Join(root, "tools", "release"), "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", p.tools+"/",
 		".", "github.com/google/go-containerregistry/cmd/crane", "sigs.k8s.io/krew/cmd/krew")
@@ -61,9 +59,7 @@ func (p *Publisher) StopRegistry(tb testing.TB) {
 func Run(tb testing.TB, dir string, env []string, name string, args ...string) string {
 	tb.Helper()
 	out, err := Try(tb, dir, env, name, args...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	return out
 }
 
@@ -97,13 +93,9 @@ func (p *Publisher) Crane(tb testing.TB, args ...string) string {
 func (p *Publisher) NewRegistry(tb testing.TB) (string, *lab.Daemon) {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, listener.Close())
 	d := lab.NewDaemon(tb, "registry", func() *exec.Cmd {
 		return exec.Command(p.Tool("crane"), "registry", "serve", "--address", address) //nolint:noctx // the test kills it
 	})
@@ -116,9 +108,7 @@ func (p *Publisher) NewRegistry(tb testing.TB) (string, *lab.Daemon) {
 func Checkout(tb testing.TB, folder string) {
 	tb.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	Run(tb, "", nil, "git", "clone", "--quiet", root, folder)
 	for name := range strings.SplitSeq(strings.Trim(Run(tb, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
 		from, to := filepath.Join(root, name), filepath.Join(folder, name)
@@ -131,9 +121,7 @@ func Checkout(tb testing.TB, folder string) {
 				err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, info.Mode()))
 			}
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		lab.Must(tb, err)
 	}
 	Commit(tb, folder)
 }
@@ -159,9 +147,7 @@ func (p *Publisher) EnvoyTag() string { return p.Registry + "/envoyproxy/envoy:d
 // Build runs the release command in a checkout. Unless tests run at full length, it builds for this platform only.
 func (p *Publisher) Build(tb testing.TB, checkout, dist string, flags ...string) {
 	tb.Helper()
-	if err := p.TryBuild(tb, checkout, dist, flags...); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, p.TryBuild(tb, checkout, dist, flags...))
 }
 
 // TryBuild is Build for a release that may be refused.
@@ -185,9 +171,7 @@ type Krew struct {
 func (p *Publisher) NewKrew(tb testing.TB) *Krew {
 	tb.Helper()
 	k := &Krew{p: p, index: filepath.Join(tb.TempDir(), "index"), root: tb.TempDir()}
-	if err := os.MkdirAll(filepath.Join(k.index, "plugins"), 0o755); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, os.MkdirAll(filepath.Join(k.index, "plugins"), 0o755))
 	Run(tb, k.index, nil, "git", "init", "--quiet")
 	Commit(tb, k.index)
 	k.Run(tb, "index", "add", "test", "file://"+k.index)
@@ -207,9 +191,7 @@ func (k *Krew) Publish(tb testing.TB, dist string) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(k.index, "plugins", "oooi.yaml"), manifest, 0o600)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	Commit(tb, k.index)
 	k.Run(tb, "update")
 }

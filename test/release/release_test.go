@@ -104,18 +104,12 @@ func (s *site) crane(args ...string) string {
 func (s *site) newKey() string {
 	s.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	s.public = &key.PublicKey
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	path := filepath.Join(s.TempDir(), "oooi.key")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	return path
 }
 
@@ -148,9 +142,7 @@ func filesOf(t *testing.T, root string) map[string][]byte {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return all
 }
 
@@ -193,18 +185,14 @@ func (st *statement) subjects() map[string]string {
 func (s *site) verified(text []byte) *statement {
 	s.Helper()
 	var b sigstoreBundle
-	if err := json.Unmarshal(text, &b); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal(text, &b))
 	e := b.Envelope
 	sum := sha256.Sum256(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(e.PayloadType), e.PayloadType, len(e.Payload), e.Payload))
 	if len(e.Signatures) != 1 || !ecdsa.VerifyASN1(s.public, sum[:], e.Signatures[0].Sig) {
 		s.Fatalf("the signature is invalid: %s", text)
 	}
 	st := &statement{}
-	if err := json.Unmarshal(e.Payload, st); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal(e.Payload, st))
 	return st
 }
 
@@ -212,9 +200,7 @@ func (s *site) verified(text []byte) *statement {
 func (s *site) checksums() {
 	files := filesOf(s.T, s.dist)
 	var b sigstoreBundle
-	if err := json.Unmarshal(files["checksums.txt.sigstore.json"], &b); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal(files["checksums.txt.sigstore.json"], &b))
 	sum := sha256.Sum256(files["checksums.txt"])
 	if !bytes.Equal(b.Message.Digest.Digest, sum[:]) || !ecdsa.VerifyASN1(s.public, sum[:], b.Message.Signature) {
 		s.Error("the signature of checksums.txt is invalid")
@@ -252,9 +238,7 @@ func (s *site) plugin(checkout, envoy string) string {
 	var printed struct {
 		Client struct{ Version, Image, EnvoyImage string }
 	}
-	if err := json.Unmarshal([]byte(s.run("", nil, plugin, "version", "--client", "-o", "json")), &printed); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal([]byte(s.run("", nil, plugin, "version", "--client", "-o", "json")), &printed))
 	c := printed.Client
 	if c.Version != version || c.EnvoyImage != envoy || !strings.HasPrefix(c.Image, s.Registry+"/oooi@sha256:") {
 		s.Errorf("version %q, image %q, image of Envoy %q", c.Version, c.Image, c.EnvoyImage)
@@ -292,9 +276,7 @@ func (s *site) image(image string) {
 	}
 	for arch, machine := range machines {
 		platform := "linux/" + arch
-		if err := json.Unmarshal([]byte(s.crane("config", "--platform", platform, image)), &config); err != nil {
-			s.Fatal(err)
-		}
+		lab.Must(s, json.Unmarshal([]byte(s.crane("config", "--platform", platform, image)), &config))
 		if l := config.Config.Labels; config.Config.User != "65532:65532" || l["org.opencontainers.image.version"] != version || len(l["org.opencontainers.image.revision"]) != 40 {
 			s.Errorf("%s: configuration %+v", arch, config)
 		}
@@ -325,9 +307,7 @@ type archived struct {
 func filesIn(t *testing.T, path string) []archived {
 	t.Helper()
 	archive, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = archive.Close() }()
 	var all []archived
 	for list := tar.NewReader(archive); ; {
@@ -335,13 +315,9 @@ func filesIn(t *testing.T, path string) []archived {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		content, err := io.ReadAll(list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		all = append(all, archived{header, content})
 	}
 }
@@ -352,9 +328,7 @@ func (s *site) referrers(image string) {
 	var index struct {
 		Manifests []struct{ Digest, ArtifactType string }
 	}
-	if err := json.Unmarshal([]byte(s.crane("manifest", repository+":"+strings.ReplaceAll(digest, ":", "-"))), &index); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, json.Unmarshal([]byte(s.crane("manifest", repository+":"+strings.ReplaceAll(digest, ":", "-"))), &index))
 	found := map[string]bool{}
 	for _, m := range index.Manifests {
 		content := s.artifact(repository, m.Digest)
@@ -403,9 +377,7 @@ func (s *site) cosign(image string) {
 // charts pulls the charts with Helm, and renders them.
 func (s *site) charts(image string) {
 	helm, err := lab.BuildHelm(s.Context(), s.Logf)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	home := s.TempDir()
 	env := []string{"HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home}
 	number := strings.TrimPrefix(version, "v")
@@ -430,9 +402,7 @@ func (s *site) charts(image string) {
 // manifests builds the kustomizations with kubectl, and checks their image.
 func (s *site) manifests(image string) {
 	kubectl, err := lab.BuildKubectl(s.Context(), s.Logf)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	folder := s.TempDir()
 	s.run(folder, nil, "tar", "-xzf", filepath.Join(s.dist, "oooi-manifests.tar.gz"))
 	for _, name := range []string{"base", "ingress"} {
@@ -457,9 +427,7 @@ func (s *site) changedArchive() {
 		_, err = file.WriteString("x")
 		err = errors.Join(err, file.Close())
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	_, err = s.try("", []string{"KREW_ROOT=" + s.TempDir(), "KREW_NO_UPGRADE_CHECK=1"}, s.Tool("krew"), "install", "--manifest", filepath.Join(s.dist, "oooi.yaml"))
 	if err == nil || !strings.Contains(err.Error(), "checksum") {
 		s.Errorf("krew installs an archive with another checksum: %v", err)
@@ -481,8 +449,6 @@ func (s *site) refusals(checkout, key string) {
 	if err := s.TryBuild(s.T, worktree, s.TempDir(), "-version", version, "-key", key); err == nil || !strings.Contains(err.Error(), "build in a clone") {
 		s.Errorf("release in a worktree: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(checkout, "new"), nil, 0o600); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, os.WriteFile(filepath.Join(checkout, "new"), nil, 0o600))
 	refused("the working tree has changes", "-version", version, "-key", key)
 }

@@ -78,21 +78,15 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 		// Emulated nodes update their status late.
 		ControllerManagerFlags: []string{"--node-monitor-grace-period=15m"},
 	})
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.NetworkAttachmentDefinition); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.NetworkAttachmentDefinition))
 	ca := lab.NewCA(t)
 	const backend = "198.18.0.13:8443"
 	serveIgnition(t, ca, backend)
-	if err := cp.ApplyYAML(t.Context(), []byte(nodeObjects+demo.YAML()+demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(backend), ""))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(nodeObjects+demo.YAML()+demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(backend), ""))))
 	vm := startNode(t, image, cp)
 
 	infra := filepath.Join(t.TempDir(), "infra.yaml")
-	if err := os.WriteFile(infra, []byte(nodeInfra), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(infra, []byte(nodeInfra), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), lab.VMTimeout)
 	defer cancel()
 	// --wait=false, because an emulated node is too slow for the deadlines of a rollout.
@@ -119,9 +113,7 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 		return ""
 	})
 	roots := filepath.Join(machine.Dir, "ca.crt")
-	if err := os.WriteFile(roots, ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(roots, ca.PEM(), 0o600))
 	lab.Await(t, "the proxy to lead to the ignition server", func() string {
 		got := machine.Run(t, "sh", "-c", "curl --silent --show-error --max-time 20 --cacert "+roots+
 			" --resolve "+ignitionName+":443:198.18.60.4 https://"+ignitionName+"/ignition 2>&1 || true")
@@ -153,9 +145,7 @@ func startNode(t *testing.T, image lab.VMImage, cp *lab.ControlPlane) *lab.VM {
 		lab.Cable(lab.End{Bridge: uplink}, lab.End{Device: "to-" + uplink, Addresses: []string{uplinkHost + "/24"}}),
 		exec.Command("ip", "route", "add", "100.64.0.0/24", "via", uplinkNode).Run(),
 		exec.Command("ip", "route", "add", "10.244.0.0/16", "via", uplinkNode).Run())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	vm := lab.StartVM(t, lab.VMConfig{
 		Image: image, Memory: 4096, Folder: nodeFolder(t, cp),
 		NICs: []lab.NIC{{Bridge: uplink, MAC: "02:00:64:41:00:02"}, {Bridge: nodeVLAN, MAC: "02:00:64:41:00:03"}},
@@ -191,9 +181,7 @@ func copyInto(t *testing.T, folder string, copied map[string][]string) {
 		if err == nil {
 			err = exec.CommandContext(t.Context(), "cp", append([]string{"--archive", "--reflink=auto", "--target-directory=" + to}, paths...)...).Run()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 }
 
@@ -202,13 +190,9 @@ func copyInto(t *testing.T, folder string, copied map[string][]string) {
 func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	archive, err := lab.ImageArchive(oooiImage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	folder, built := lab.TempDir(t), filepath.Dir(archive)
 	copied := map[string][]string{
 		"source":               {filepath.Join(root, "go.mod")},
@@ -220,22 +204,16 @@ func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 	}
 	for _, name := range []string{oooiImage, envoyImage, "localhost/pause:1"} {
 		archive, err := lab.ImageArchive(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		copied["lab"] = append(copied["lab"], archive)
 	}
 	for _, name := range []string{"ca.crt", "ca.key", "admin.crt", "admin.key"} {
 		copied["management"] = append(copied["management"], filepath.Join(cp.Dir(), name))
 	}
 	node, err := lab.BuildStatic(t.Context(), "./test/cmd/node")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	copied["."] = []string{node}
 	copyInto(t, folder, copied)
-	if err := os.Rename(filepath.Join(folder, filepath.Base(node)), filepath.Join(folder, "node")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(filepath.Join(folder, filepath.Base(node)), filepath.Join(folder, "node")))
 	return folder
 }

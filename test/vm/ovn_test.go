@@ -73,13 +73,9 @@ func TestOVNWithKernelDatapath(t *testing.T) {
 func ovnFolder(t *testing.T) string {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	archive, err := lab.ImageArchive(oooiImage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	built := filepath.Dir(archive)
 	copied := map[string][]string{
 		".":                    {filepath.Join(root, "bin", "ovn.test")},
@@ -94,9 +90,7 @@ func ovnFolder(t *testing.T) string {
 		copied["lab"] = append(copied["lab"], filepath.Join(built, name))
 	}
 	modules, err := lab.ModuleFiles(t.Context(), ovnCRDs...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for to, from := range modules {
 		dir := filepath.Join("modules", filepath.Dir(to))
 		copied[dir] = append(copied[dir], from)
@@ -104,20 +98,14 @@ func ovnFolder(t *testing.T) string {
 	folder := lab.TempDir(t)
 	copyInto(t, folder, copied)
 	own := filepath.Join(folder, "lab", "own", lab.CheckoutSum("/folder/source"))
-	if err := os.MkdirAll(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.MkdirAll(own, 0o755))
 	for name, pkg := range ovnBinaries {
 		path, err := lab.BuildStatic(t.Context(), pkg)
 		if err == nil {
 			err = exec.CommandContext(t.Context(), "cp", "--reflink=auto", path, filepath.Join(own, name)).Run()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
-	if err := os.MkdirAll(filepath.Join(folder, "source", "test", "integration", "ovn"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.MkdirAll(filepath.Join(folder, "source", "test", "integration", "ovn"), 0o755))
 	return folder
 }

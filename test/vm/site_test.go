@@ -91,16 +91,12 @@ func newSite(t *testing.T) *site {
 	for _, address := range []string{router, dhcpServer, dnsServer, proxyServer, ntpServer} {
 		services.Addresses = append(services.Addresses, address+"/24")
 	}
-	if err := errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHostBridge})); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHostBridge})))
 	cp := management.Get(t)
 	serveIgnition(t, s.ca, ignitionIP+":443")
 	yaml := "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n---\n" +
 		demo.YAML() + demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(ignitionIP+":443"), "") + objects
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 	s.startDHCP(t, cp)
 	s.startDNS(t, cp)
 	s.startProxy(t, cp)
@@ -111,13 +107,9 @@ func newSite(t *testing.T) *site {
 func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	t.Helper()
 	certificate, err := tls.X509KeyPair(ca.Issue(t, ignitionName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	silent := log.New(io.Discard, "", 0) // Envoy's health checks close their connections without a request
 	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ignition" || r.Host != ignitionName {
@@ -196,8 +188,6 @@ func (s *site) start(t *testing.T, name string, args ...string) *lab.Daemon {
 func (s *site) write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

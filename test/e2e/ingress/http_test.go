@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/net/websocket"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // nodePort is the port of every backend.
@@ -28,9 +30,7 @@ const nodePort = 30080
 func startServer(t *testing.T, address, name string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(address, strconv.Itoa(nodePort)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 	mux.Handle("/echo", websocket.Server{Handler: func(conn *websocket.Conn) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestContourServesTheIngress sends requests through Contour's Envoy, with the certificate that cert-manager
@@ -79,9 +81,7 @@ func (s *site) checkCertificateOwner() {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetAPIVersion("cert-manager.io/v1")
 	certificate.SetKind("Certificate")
-	if err := s.get("web-tls", certificate); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.get("web-tls", certificate))
 	owners := certificate.GetOwnerReferences()
 	if len(owners) != 1 || owners[0].Kind != "Ingress" || owners[0].UID != s.ingress().UID {
 		s.t.Errorf("owners of the certificate: %+v", owners)
@@ -92,9 +92,7 @@ func (s *site) checkCertificateOwner() {
 func checkAnnotations(t *testing.T, b *browser) {
 	t.Helper()
 	got, err := b.get(t.Context(), "http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if got.status != http.StatusMovedPermanently || got.location != "https://"+b.host+"/" {
 		t.Errorf("without TLS: %+v", got)
 	}

@@ -55,9 +55,7 @@ func startAll(t *testing.T, cp *lab.ControlPlane) {
 func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "namespace.yaml"))
 	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "controller", "rbac.yaml"))
 	startDaemon(t, "xdsd", network.Binary(t, "xdsd"), "ingress",
@@ -68,9 +66,7 @@ func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	binary, err := lab.BuildCertManager(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	startDaemon(t, "cert-manager", binary, "--kubeconfig", cp.Kubeconfig())
 	apply(t, cp, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
 }
@@ -79,17 +75,13 @@ func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 func startContour(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	source, err := lab.ModuleDir(t.Context(), "github.com/projectcontour/contour")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, name := range []string{"00-common.yaml", "02-role-contour.yaml", "02-rbac.yaml"} {
 		applyFile(t, cp, filepath.Join(source, "examples", "contour", name))
 	}
 	apply(t, cp, "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: contour}, spec: {controller: projectcontour.io/ingress-controller}}")
 	binary, err := lab.BuildContour(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const xds, xdsPort = "127.0.0.1", "8001"
 	startDaemon(t, "contour", binary, "serve", "--kubeconfig", accountKubeconfig(t, cp, "projectcontour:contour"),
 		"--xds-address", xds, "--xds-port", xdsPort, "--insecure",
@@ -104,9 +96,7 @@ func startContour(t *testing.T, cp *lab.ControlPlane) {
 		t.Fatalf("contour bootstrap: %v: %s", err, out)
 	}
 	bootstrap, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lab.NewEnvoy(t, lab.EnvoyConfig{
 		Bootstrap: bootstrap,
 		Args:      []string{"--service-cluster", "projectcontour", "--service-node", "envoy"},
@@ -123,25 +113,19 @@ func startDaemon(t *testing.T, name, binary string, args ...string) {
 func accountKubeconfig(t *testing.T, cp *lab.ControlPlane, account string) string {
 	t.Helper()
 	file, err := cp.UserKubeconfig("system:serviceaccount:"+account, "system:serviceaccounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return file
 }
 
 func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 }
 
 func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	apply(t, cp, string(text))
 }
 

@@ -33,14 +33,10 @@ func newSite(t *testing.T, cp *lab.ControlPlane) *site {
 func (s *site) apply(format string, args ...any) {
 	s.t.Helper()
 	objects, err := lab.ParseYAML(fmt.Appendf(nil, format, args...))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, err)
 	for _, o := range objects {
 		o.SetNamespace(s.namespace)
-		if err := s.cp.Apply(s.t.Context(), o); err != nil {
-			s.t.Fatal(err)
-		}
+		lab.Must(s.t, s.cp.Apply(s.t.Context(), o))
 	}
 }
 
@@ -103,9 +99,7 @@ func (s *site) removeMirrored(name string) {
 	service.Name, slice.Name = name, name+"-x"
 	for _, o := range []client.Object{service, slice} {
 		o.SetNamespace(s.namespace)
-		if err := s.client.Delete(s.t.Context(), o); client.IgnoreNotFound(err) != nil {
-			s.t.Fatal(err)
-		}
+		lab.Must(s.t, client.IgnoreNotFound(s.client.Delete(s.t.Context(), o)))
 	}
 }
 
@@ -133,9 +127,7 @@ func (s *site) awaitService(name string) v1alpha1.VirtualIngressBackendStatus {
 func (s *site) ingress() *networkingv1.Ingress {
 	s.t.Helper()
 	i := &networkingv1.Ingress{}
-	if err := s.get("web-generated", i); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.get("web-generated", i))
 	return i
 }
 
@@ -153,9 +145,7 @@ func (s *site) awaitSecret() *corev1.Secret {
 func (s *site) service(name string) *corev1.Service {
 	s.t.Helper()
 	o := &corev1.Service{}
-	if err := s.get(name, o); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.get(name, o))
 	return o
 }
 
@@ -163,9 +153,7 @@ func (s *site) service(name string) *corev1.Service {
 func (s *site) endpoints(service string) []string {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
-	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}))
 	var all []string
 	for _, slice := range list.Items {
 		for _, e := range slice.Endpoints {

@@ -34,9 +34,7 @@ func TestNamesAndConnectionsFollowTheAddress(t *testing.T) {
 	d.Await(tenant.Ready, "", "", "192.0.2.210", "2001:db8::210")
 
 	// A withdrawn address stays in use until another one is assigned.
-	if err := d.Hosted.KillMetalLB(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Hosted.KillMetalLB())
 	d.AssignAddresses()
 	d.Await(tenant.Degraded, "AddressWithdrawn", "", "192.0.2.210", "2001:db8::210")
 	d.awaitAddress(time.Now(), "192.0.2.210", "2001:db8::210")
@@ -59,21 +57,15 @@ func TestLastAddressIsKeptDuringAHostedClusterOutage(t *testing.T) {
 	d.ApplyInfra(tenant.AppsIngress(""))
 	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
 	d.Await(tenant.Ready, "", "", "192.0.2.200")
-	if err := d.Hosted.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Hosted.KillAPIServer())
 	killed := time.Now()
 	d.Await(tenant.Degraded, "HostedClusterUnreachable", "", "192.0.2.200")
 	d.coredns.Kill(t)
 	d.coredns.Start(t)
 	d.serve.Kill(t)
-	if err := d.envoy.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.envoy.Kill())
 	d.serve.Start(t)
-	if err := d.envoy.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.envoy.Start(t.Context()))
 	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
 
 	checks := 0
@@ -85,9 +77,7 @@ func TestLastAddressIsKeptDuringAHostedClusterOutage(t *testing.T) {
 	}
 	d.Await(tenant.Degraded, "HostedClusterUnreachable", "", "192.0.2.200")
 	t.Logf("%d checks found the last address in use", checks)
-	if err := d.Hosted.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Hosted.StartAPIServer(t.Context()))
 	back := time.Now()
 	d.Await(tenant.Ready, "", "", "192.0.2.200")
 	t.Logf("Ready %s after the API server started", time.Since(back).Round(time.Millisecond))
@@ -127,9 +117,7 @@ func TestRemovedAppsNamesAreNotAnswered(t *testing.T) {
 	awaitRemoval() // the names are now routed to the API server like other names of the cluster, and that has no backend
 	d.ApplyInfra(tenant.AppsIngress(""))
 	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
-	if err := d.Client.Delete(t.Context(), &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo"}}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Client.Delete(t.Context(), &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo"}}))
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for what, where := range map[string]string{"VMs": vm, "pods": pod} {
 			if got := d.resolve(t.Context(), where, dns.TypeA); got == "NXDOMAIN" {

@@ -90,15 +90,11 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	d.Management.MustApply(t, fmt.Sprintf(dataPlaneObjects, d.Namespace), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
 	d.Management.Create(t, lab.Service(d.Namespace, "demo-proxy", 443, "spec: {clusterIP: "+serviceIP+"}")) // the next test needs its cluster IP
 	kubeconfig, err := d.Management.UserKubeconfig("reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	dir := lab.TempDir(t)
 	path := filepath.Join(dir, "Corefile")
 	text := fmt.Sprintf(corefile, kubeconfig, d.Namespace, filepath.Join(dir, "dns.json"))
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	d.coredns = lab.NewDaemon(t, "coredns", func() *exec.Cmd { return exec.Command(network.Binary(t, "coredns"), "-conf", path) })
 	xdsd, self := network.Binary(t, "xdsd"), d.Namespace+"/demo"
 	socket := filepath.Join(dir, "xds.sock")

@@ -67,9 +67,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		}
 		group.Go(func() error { return f.apply(t.Context(), i, port) })
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, group.Wait())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
@@ -79,9 +77,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	})
 	lab.Await(t, "all but the unreachable one to be ready", func() string {
 		list := &v1alpha1.InfraList{}
-		if err := f.Client.List(t.Context(), list, client.InNamespace(f.Namespace)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, f.Client.List(t.Context(), list, client.InNamespace(f.Namespace)))
 		phases := map[string]int{}
 		for i := range list.Items {
 			key := "none"
@@ -160,9 +156,7 @@ func (f *fleet) measureRest(control *tenant.Replica) use {
 func apiServerMetric(t *testing.T, cp *lab.ControlPlane, metric string) float64 {
 	t.Helper()
 	page, err := kubernetes.NewForConfigOrDie(cp.RESTConfig()).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return lab.Metric(t, page, metric)
 }
 
@@ -170,18 +164,14 @@ func apiServerMetric(t *testing.T, cp *lab.ControlPlane, metric string) float64 
 func (f *fleet) assignAddresses() {
 	f.Helper()
 	services := &corev1.ServiceList{}
-	if err := f.Guest.List(f.Context(), services, client.MatchingLabels{"app.kubernetes.io/managed-by": "oooi"}); err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, f.Guest.List(f.Context(), services, client.MatchingLabels{"app.kubernetes.io/managed-by": "oooi"}))
 	for i := range services.Items {
 		s := &services.Items[i]
 		if len(s.Status.LoadBalancer.Ingress) > 0 {
 			continue
 		}
 		number, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(s.Name, "c"), "-apps"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		lab.Must(f, err)
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vlanPrefix(number) + ".200"}}
 		if err := f.Guest.Status().Update(f.Context(), s); client.IgnoreNotFound(err) != nil {
 			f.Log(err) // the next call retries

@@ -33,13 +33,9 @@ type partition struct {
 func newPartition(t *testing.T, cp *lab.ControlPlane) *partition {
 	t.Helper()
 	server, err := url.Parse(cp.ServerURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	transport, err := rest.TransportFor(cp.RESTConfig()) // with the administrator's certificate
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return &partition{T: t, server: server, ca: lab.NewCA(t), transport: transport}
 }
 
@@ -47,9 +43,7 @@ func newPartition(t *testing.T, cp *lab.ControlPlane) *partition {
 func (p *partition) listen(cluster string) (port string) {
 	p.Helper()
 	listener, err := net.Listen("tcp", ":0")
-	if err != nil {
-		p.Fatal(err)
-	}
+	lab.Must(p, err)
 	silent := log.New(io.Discard, "", 0) // control ends after the servers
 	proxy := &httputil.ReverseProxy{Transport: p.transport, FlushInterval: -1, ErrorLog: silent, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(p.server)
@@ -88,8 +82,6 @@ func (p *partition) kubeconfig() []byte {
 	config.Contexts["admin"] = &clientcmdapi.Context{Cluster: "hosted", AuthInfo: "admin"}
 	config.CurrentContext = "admin"
 	data, err := clientcmd.Write(*config)
-	if err != nil {
-		p.Fatal(err)
-	}
+	lab.Must(p, err)
 	return data
 }

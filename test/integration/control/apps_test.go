@@ -21,13 +21,9 @@ func TestAppsIngressLifecycle(t *testing.T) {
 
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "install it there")
-	if err := n.Hosted.InstallCRDs(t.Context(), lab.MetalLB); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Hosted.InstallCRDs(t.Context(), lab.MetalLB))
 	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool")
-	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: tenant.Class}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: tenant.Class}))
 	n.ApplyPool("192.0.2.200/32")
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 	if s := n.State(); s.ServiceName != "demo-apps" || s.ServiceNamespace != "openshift-ingress" || s.ExternalIP != "192.0.2.200" || s.LastSyncTime == nil {
@@ -56,9 +52,7 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 	n.Hosted.MustApply(t, lab.LoadBalancer("openshift-ingress", "greedy", "spec: {loadBalancerClass: "+tenant.Class+"}"))
 	lab.Await(t, "the other Service to get the only address", func() string {
 		s := &corev1.Service{}
-		if err := n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "greedy"}, s); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "greedy"}, s))
 		if len(s.Status.LoadBalancer.Ingress) == 1 {
 			return ""
 		}
@@ -135,16 +129,12 @@ func TestServiceIsReconciled(t *testing.T) {
 	s.Spec.Ports[1].Port = 443
 	delete(s.Annotations, "metallb.io/address-pool")
 	s.ResourceVersion = "" // other clients write the status meanwhile
-	if err := n.Guest.Update(t.Context(), s, client.FieldOwner("other-client")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Guest.Update(t.Context(), s, client.FieldOwner("other-client")))
 	lab.Await(t, "the Service to be corrected", check)
 
 	// A deleted Service is created again.
 	uid := n.Service().UID
-	if err := n.Guest.Delete(t.Context(), n.Service()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Guest.Delete(t.Context(), n.Service()))
 	lab.Await(t, "a new Service", func() string {
 		s := &corev1.Service{}
 		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), s); err != nil || s.UID == uid {
@@ -179,9 +169,7 @@ func TestForeignServiceIsNotChanged(t *testing.T) {
 	s := n.Service()
 	s.Annotations = map[string]string{"hostedcluster.densityops.com/infra": n.Namespace + "/demo"}
 	s.ResourceVersion = "" // other clients write the status meanwhile
-	if err := n.Guest.Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Guest.Update(t.Context(), s))
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }

@@ -27,28 +27,20 @@ func TestRejectedKubeconfigs(t *testing.T) {
 	good := n.AdminKubeconfig()
 	edit := func(kubeconfig []byte, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
 		config, err := clientcmd.Load(kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		current := config.Contexts[config.CurrentContext]
 		change(config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo])
 		data, err := clientcmd.Write(*config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return data
 	}
 	server := func(url string) func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {
 		return func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = url }
 	}
 	path, err := n.Hosted.UserKubeconfig("unprivileged")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	unprivileged, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const rejected, missing = v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressKubeconfigMissing
 	for _, tc := range []struct {
 		name    string
@@ -83,9 +75,7 @@ func TestRejectedKubeconfigs(t *testing.T) {
 	n.WriteKubeconfig(good)
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
-	if err := n.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo-admin-kubeconfig"}}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo-admin-kubeconfig"}}))
 	n.Await(tenant.Degraded, missing, "demo-admin-kubeconfig", "192.0.2.200")
 	n.WriteKubeconfig(good)
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
@@ -93,9 +83,7 @@ func TestRejectedKubeconfigs(t *testing.T) {
 
 func TestHostedClusterOutage(t *testing.T) {
 	n, control := tenants.NewReadyTenant(t)
-	if err := n.Hosted.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Hosted.KillAPIServer())
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
 	// After a restart during the outage, control knows the last address only from the status.
@@ -105,12 +93,8 @@ func TestHostedClusterOutage(t *testing.T) {
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
 	// The API server starts with another certificate of the same CA.
-	if err := n.Hosted.RenewCertificate(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Hosted.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Hosted.RenewCertificate())
+	lab.Must(t, n.Hosted.StartAPIServer(t.Context()))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
@@ -127,9 +111,7 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 
 	// Deleted credentials are created again.
 	before := readerSecret(n).ResourceVersion
-	if err := n.Guest.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "demo-apps-reader"}}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Guest.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "demo-apps-reader"}}))
 	n.ApplyInfra(tenant.AppsIngress(", service: {annotations: {example.com/reconcile: now}}"))
 	lab.Await(t, "new credentials", func() string {
 		if s := readerSecret(n); s.ResourceVersion == before {
@@ -155,9 +137,7 @@ func TestAppsServiceStaysWhilePodsServe(t *testing.T) {
 		return ""
 	})
 	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
-	if err := n.Client.Delete(t.Context(), infra); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Client.Delete(t.Context(), infra))
 	// The sweep of another replica deletes a Service of another Infra, which it reads after that of demo.
 	n.Hosted.MustApply(t, lab.Service("openshift-ingress", "zz-other", 443,
 		"metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: "+n.Namespace+"/other}}"))
@@ -167,9 +147,7 @@ func TestAppsServiceStaysWhilePodsServe(t *testing.T) {
 	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); err != nil {
 		t.Fatalf("the apps Service while a pod serves: %v", err)
 	}
-	if err := n.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	n.AwaitNoService()
 }
 
@@ -179,9 +157,7 @@ func TestDeletionIsNotBlocked(t *testing.T) {
 	deleteInfra := func(n *tenant.Tenant) {
 		n.Helper()
 		infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
-		if err := n.Client.Delete(n.Context(), infra); err != nil {
-			n.Fatal(err)
-		}
+		lab.Must(n, n.Client.Delete(n.Context(), infra))
 		if err := n.Client.Get(n.Context(), n.Key("demo"), infra); !apierrors.IsNotFound(err) {
 			n.Errorf("the Infra still exists: %v", err)
 		}
@@ -202,18 +178,14 @@ func TestDeletionIsNotBlocked(t *testing.T) {
 	t.Run("the namespace", func(t *testing.T) {
 		n, _ := tenants.NewReadyTenant(t)
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}
-		if err := n.Client.Delete(t.Context(), namespace); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, n.Client.Delete(t.Context(), namespace))
 		lab.AwaitDeleted(t, n.Client, namespace)
 		// HyperShift deletes the hosted cluster with its HostedCluster, so it does not matter whether control
 		// deletes its objects there first.
 	})
 	t.Run("a HostedCluster", func(t *testing.T) {
 		n, _ := tenants.NewReadyTenant(t)
-		if err := n.Management.DeleteYAML(t.Context(), []byte(n.Site().HostedCluster().YAML())); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, n.Management.DeleteYAML(t.Context(), []byte(n.Site().HostedCluster().YAML())))
 		n.Await(tenant.Pending, v1alpha1.AppsIngressKubeconfigMissing, "does not exist")
 		n.AwaitNoReader()
 	})

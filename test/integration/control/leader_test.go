@@ -59,9 +59,7 @@ func leads(t *testing.T, r *tenant.Replica) bool {
 		Leads bool `json:"leads"`
 	}
 	if _, body := r.Get(t, "/state"); body != nil {
-		if err := json.Unmarshal(body, &state); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, json.Unmarshal(body, &state))
 	}
 	return state.Leads
 }
@@ -90,9 +88,7 @@ func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.C
 	t.Helper()
 	lab.Await(t, fmt.Sprintf("NetworkValid=%s", want), func() string {
 		infra := &v1alpha1.Infra{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "demo"}, infra); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "demo"}, infra))
 		valid := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionNetworkValid)
 		if valid == nil || valid.Status != want || valid.ObservedGeneration != infra.Generation {
 			return fmt.Sprintf("condition is %+v", valid)

@@ -30,16 +30,12 @@ func readerSecret(n *tenant.Tenant) *corev1.Secret {
 func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	n.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(readerSecret(n).Data["kubeconfig"])
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	config.Host = n.Hosted.ServerURL() // the name in the kubeconfig does not resolve
 	config.ServerName = tenant.HostedName
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	return client
 }
 
@@ -49,9 +45,7 @@ func rulesIn(n *tenant.Tenant, client kubernetes.Interface, namespace string) []
 	n.Helper()
 	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(n.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	if review.Status.Incomplete {
 		n.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
 	}

@@ -35,9 +35,7 @@ func newTwoVLANs(t *testing.T) *twoVLANs {
 	v.first.awaitClient(t, mac1, c.namespace+"/worker/vlan")
 	v.second.awaitClient(t, mac2, c.namespace+"/worker/storage")
 	v.machine = s.newMachine(t, mac1)
-	if err := lab.Cable(lab.End{Bridge: other.bridge}, lab.End{In: v.Namespace, Device: "eth1", MAC: mac2}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, lab.Cable(lab.End{Bridge: other.bridge}, lab.End{In: v.Namespace, Device: "eth1", MAC: mac2}))
 	return v
 }
 

@@ -49,9 +49,7 @@ func (m *machine) networkd(t *testing.T) (client *lab.Daemon, lease event) {
 func (m *machine) networkdLease(t *testing.T) event {
 	t.Helper()
 	paths, err := filepath.Glob(m.file("netif/leases/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -92,9 +90,7 @@ func TestNetworkdLifecycle(t *testing.T) {
 	client.Terminate(t)
 	srv.awaitRelease(t)
 	m.Run(t, "ip", "address", "flush", "dev", "eth0")
-	if err := os.RemoveAll(m.file("netif")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.RemoveAll(m.file("netif")))
 	if _, next := m.networkd(t); next["ADDRESS"] != address {
 		t.Errorf("address was %s, lease is now %v", address, next)
 	}

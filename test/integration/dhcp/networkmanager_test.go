@@ -58,9 +58,7 @@ exec ` + networkManager + ` --debug --config /run/nm.conf --config-dir /run/none
 // networkManager starts NetworkManager, waits for a lease, and returns the lease's options.
 func (m *machine) networkManager(t *testing.T) (client *lab.Daemon, lease event) {
 	t.Helper()
-	if err := os.RemoveAll(m.file("nm.pid")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.RemoveAll(m.file("nm.pid")))
 	client = m.startClient(t, "unshare", "--mount", "--uts", m.write(t, "networkmanager", strings.ReplaceAll(networkManagerScript, "DIR", m.Dir)))
 	lab.Poll(t, "NetworkManager to start", func() bool {
 		_, err := os.Stat(m.file("nm.pid"))
@@ -83,9 +81,7 @@ func (m *machine) networkManager(t *testing.T) (client *lab.Daemon, lease event)
 func (m *machine) inNetworkManagersMounts(t *testing.T, command string) string {
 	t.Helper()
 	pid, err := os.ReadFile(m.file("nm.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return m.Run(t, "nsenter", "--target="+strings.TrimSpace(string(pid)), "--mount", "--uts", "sh", "-c", command)
 }
 
@@ -132,9 +128,7 @@ func TestNetworkManagerLifecycle(t *testing.T) {
 		client.Kill(t)
 		m.Run(t, "ip", "address", "flush", "dev", "eth0")
 		if !keepLeases {
-			if err := os.RemoveAll(m.file("nm")); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.RemoveAll(m.file("nm")))
 		}
 		discovers := len(srv.Log.Lines("request=DISCOVER"))
 		if client, e = m.networkManager(t); e["ip_address"] != address {

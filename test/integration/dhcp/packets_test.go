@@ -43,9 +43,7 @@ func (m *machine) dial(t *testing.T, port int) *rawClient {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = w.conn.Close() })
 	return w
 }
@@ -57,9 +55,7 @@ func (w *rawClient) packet(t *testing.T, kind dhcpv4.MessageType, mods ...dhcpv4
 	t.Helper()
 	mods = append([]dhcpv4.Modifier{dhcpv4.WithMessageType(kind), dhcpv4.WithHwAddr(w.m.mac)}, mods...)
 	p, err := dhcpv4.New(mods...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return p
 }
 
@@ -74,17 +70,13 @@ func (w *rawClient) send(t *testing.T, data []byte, to net.IP) {
 func (w *rawClient) receive(t *testing.T, to *dhcpv4.DHCPv4, timeout time.Duration) (reply *dhcpv4.DHCPv4, from *net.UDPAddr, size int) {
 	t.Helper()
 	buffer := make([]byte, 1<<16)
-	if err := w.conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, w.conn.SetReadDeadline(time.Now().Add(timeout)))
 	for {
 		n, from, err := w.conn.ReadFromUDP(buffer)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, nil, 0
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if p, err := dhcpv4.FromBytes(buffer[:n]); err == nil && p.TransactionID == to.TransactionID {
 			return p, from, n
 		}
@@ -194,9 +186,7 @@ func TestOtherServersAreHeard(t *testing.T) {
 	refuse := func(client string, server net.IP) {
 		t.Helper()
 		mac, err := net.ParseMAC(client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		p := nak.packet(t, dhcpv4.MessageTypeNak, dhcpv4.WithHwAddr(mac), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(server)))
 		p.OpCode = dhcpv4.OpcodeBootReply
 		for _, data := range [][]byte{p.ToBytes()[:100], p.ToBytes()} {

@@ -45,9 +45,7 @@ func TestReplicaIsNoOtherServer(t *testing.T) {
 		}
 	}
 	mac, err := net.ParseMAC(mac1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	third := s.newMachine(t, mac3).dial(t, 68)
 	request := third.selecting(t, net.IPv4(192, 0, 2, 240), net.IPv4(192, 0, 2, 239))
 	request.ClientHWAddr = mac

@@ -64,16 +64,12 @@ func (s *site) newServer(t *testing.T, address string, plugins ...string) *serve
 	err := errors.Join(
 		lab.Cable(lab.End{Bridge: s.bridge}, lab.End{In: n, Device: "net1", Addresses: []string{address + "/24"}}),
 		lab.Cable(lab.End{Addresses: []string{hostAddress + "/24"}}, lab.End{In: n, Device: "eth0", Addresses: []string{podAddress + "/24"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	n.Run(t, "ip", "route", "add", "default", "via", hostAddress)
 	n.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 	srv := &server{Namespace: n, dir: lab.TempDir(t), http: podAddress + ":9903", binary: network.Binary(t, "coredhcp")}
-	if err := os.Chmod(srv.dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Chmod(srv.dir, 0o777))
 	srv.configure(t, plugins...)
 	srv.Daemon = lab.NewDaemon(t, "coredhcp", srv.command)
 	return srv
@@ -107,9 +103,7 @@ func (s *server) configure(t *testing.T, plugins ...string) {
 func (s *server) write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
 
@@ -127,9 +121,7 @@ func (s *server) start(t *testing.T) {
 func (s *server) kubeconfig(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	data, err := os.ReadFile(cp.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s.write(t, "kubeconfig", string(data))
 }
 
@@ -144,8 +136,6 @@ type machine struct {
 func (s *site) newMachine(t *testing.T, mac string) *machine {
 	t.Helper()
 	address, err := net.ParseMAC(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return &machine{lab.NewMachine(t, s.bridge, mac), address}
 }

@@ -33,9 +33,7 @@ func (m *machine) file(name string) string { return filepath.Join(m.Dir, name) }
 
 func (m *machine) write(t *testing.T, name, text string) string {
 	t.Helper()
-	if err := os.WriteFile(m.file(name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(m.file(name), []byte(text), 0o755))
 	return m.file(name)
 }
 

@@ -27,9 +27,7 @@ type coredns struct {
 func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *coredns {
 	t.Helper()
 	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(ports.Release)
 	http := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 	c := &coredns{port: ports.Numbers[0], ready: http(ports.Numbers[1]) + "/ready", metrics: http(ports.Numbers[2]) + "/metrics"}
@@ -43,9 +41,7 @@ func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *c
 		return value
 	})
 	path := filepath.Join(t.TempDir(), "Corefile")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	executable := network.Binary(t, "coredns")
 	c.Daemon = lab.NewDaemon(t, "coredns -conf "+path, func() *exec.Cmd { return exec.Command(executable, "-conf", path) })
 	c.Start(t)

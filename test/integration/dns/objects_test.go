@@ -80,9 +80,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 `)
 	lab.AssignAddresses(t, guest.Client(t), "openshift-ingress", "blue-apps", blueApps)
 	server, err := url.Parse(guest.ServerURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	cp.Create(t, blue.site().Namespaces(), lab.Service("clusters-blue", "kube-apiserver", 6443, "spec: {clusterIP: "+hostedAddress+", ports: [{port: "+server.Port()+"}]}"),
 		fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: blue-apps-reader, namespace: clusters}, stringData: {kubeconfig: %q}}", readerKubeconfig(t, guest)))
 	return guest
@@ -93,19 +91,13 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 func readerKubeconfig(t *testing.T, guest *lab.ControlPlane) string {
 	t.Helper()
 	path, err := guest.UserKubeconfig("reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, c := range config.Clusters {
 		c.Server = "https://api.blue." + domain + ":6443"
 	}
 	data, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(data)
 }

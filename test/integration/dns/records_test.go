@@ -50,9 +50,7 @@ func leaseYAML(t *testing.T, vm, address string) string {
 	})
 	o.APIVersion, o.Kind, o.Namespace = "coordination.k8s.io/v1", "Lease", "clusters"
 	data, err := yaml.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(data)
 }
 
@@ -135,9 +133,7 @@ func TestRecordsAndVMNames(t *testing.T) {
 	}
 
 	// The VM moves to another address, another VM comes, and a record changes.
-	if err := cp.DeleteYAML(t.Context(), []byte(leaseYAML(t, "worker-0", "127.50.0.20"))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(leaseYAML(t, "worker-0", "127.50.0.20"))))
 	cp.Create(t, leaseYAML(t, "worker-0", "127.50.0.22")+"---\n"+leaseYAML(t, "worker-1", "127.50.0.21"))
 	cp.MustApply(t, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`)+"---\n"+backendOfBlue("other.example.org"))
 	check(true,

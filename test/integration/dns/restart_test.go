@@ -139,16 +139,12 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 	t.Helper()
 	plain, err := c.exchange(t.Context(), q, q.message())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if plain.IsEdns0() != nil {
 		t.Errorf("%s: reply with EDNS to a query without it", q)
 	}
 	reply, err := c.exchange(t.Context(), q, q.message().SetEdns0(dns.DefaultMsgSize, false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	opt := reply.IsEdns0()
 	if opt == nil {
 		t.Fatalf("%s: reply without EDNS to a query with it", q)

@@ -25,9 +25,7 @@ type upstreamResolver struct {
 func newUpstreamResolver(t *testing.T) *upstreamResolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := &upstreamResolver{address: conn.LocalAddr().String(), asked: map[string]int{}}
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(s.answer)}
 	lab.RunDNS(t, server)

@@ -54,9 +54,7 @@ func TestOrphanedObjectsAreAdopted(t *testing.T) {
 func (s *site) generated(alias string) []client.Object {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
-	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}))
 	all := []client.Object{s.ingress("web-generated"), s.getService(alias)}
 	for i := range list.Items {
 		all = append(all, &list.Items[i])

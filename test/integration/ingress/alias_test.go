@@ -47,9 +47,7 @@ func (s *site) getService(name string) *corev1.Service {
 func (s *site) endpoints(service string) []string {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
-	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}))
 	var all []string
 	for _, slice := range list.Items {
 		for _, e := range slice.Endpoints {
@@ -90,9 +88,7 @@ func (s *site) node() {
 	})
 	before := n.DeepCopy()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
-	if err := s.client.Status().Patch(s.t.Context(), n, client.MergeFrom(before)); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.Status().Patch(s.t.Context(), n, client.MergeFrom(before)))
 }
 
 // pod creates a ready pod with an address, and sets its status as a kubelet does.
@@ -108,9 +104,7 @@ func (s *site) pod(name, labels, address string) {
 		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
-	if err := s.client.Status().Update(s.t.Context(), p); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.Status().Update(s.t.Context(), p))
 }
 
 // mirrored creates a Service without a selector and an EndpointSlice for it, as KubeVirt's cloud controller
@@ -245,9 +239,7 @@ func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationAllowAliases, text))
 		ns := &corev1.Namespace{}
 		ns.Name = guests.namespace
-		if err := s.client.Patch(t.Context(), ns, patch); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.client.Patch(t.Context(), ns, patch))
 	}
 	setConsent(fmt.Sprintf("%q", "other, "+s.namespace))
 	alias := s.alias("web", "a-first")

@@ -121,9 +121,7 @@ func (f *fleet) start(b *testing.B) {
 	f.replica.Start(b)
 	lab.Await(b, "all VirtualIngresses to be resolved", func() string {
 		list, resolved := &v1alpha1.VirtualIngressList{}, 0
-		if err := f.client.List(b.Context(), list, client.InNamespace(f.namespace)); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, f.client.List(b.Context(), list, client.InNamespace(f.namespace)))
 		for _, v := range list.Items {
 			if len(v.Status.Conditions) > 0 && v.Status.Conditions[0].Reason == v1alpha1.ReasonResolved {
 				resolved++
@@ -142,18 +140,14 @@ func (f *fleet) start(b *testing.B) {
 func (f *fleet) watch(b *testing.B) {
 	b.Helper()
 	c, err := client.NewWithWatch(f.cp.RESTConfig(), client.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	var list client.ObjectList = &networkingv1.IngressList{}
 	if f.aliases {
 		list = &corev1.ServiceList{}
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	w, err := c.Watch(ctx, list, client.InNamespace(f.namespace))
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	ended := make(chan struct{})
 	b.Cleanup(func() { cancel(); w.Stop(); <-ended })
 	go func() {
@@ -234,8 +228,6 @@ func (f *fleet) resident(b *testing.B) float64 {
 func (f *fleet) number(b *testing.B, metric string) float64 {
 	b.Helper()
 	value, err := strconv.ParseFloat(f.replica.metric(b, metric), 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	return value
 }

@@ -24,15 +24,11 @@ func TestContestedIngressIsUpdatedWithBackoff(t *testing.T) {
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 
 	c, err := client.NewWithWatch(s.cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w, err := c.Watch(ctx, &networkingv1.IngressList{}, client.InNamespace(s.namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ended := make(chan int)
 	go func() {
 		changes := 0

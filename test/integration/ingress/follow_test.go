@@ -90,9 +90,7 @@ func (s *site) expectBackend(want string) {
 // missingEvents returns which of the objects has no Event, or "".
 func (s *site) missingEvents(objects ...string) string {
 	list := &corev1.EventList{}
-	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace)); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.namespace)))
 	have := map[string]bool{}
 	for _, e := range list.Items {
 		have[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] = true
@@ -184,13 +182,9 @@ func TestAPIServerOutage(t *testing.T) {
 	s.service("first", "app: web", "{port: 80}")
 	s.apply(virtualIngress("web"))
 	s.awaitBackend("web-generated", "first")
-	if err := s.cp.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.KillAPIServer())
 	status, body := r.get(t, "/readyz")
-	if err := s.cp.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.StartAPIServer(t.Context()))
 	if status != 200 {
 		t.Errorf("not ready without the API server: %s", body)
 	}

@@ -26,13 +26,9 @@ import (
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary, err := lab.BuildHelm(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for i, arg := range args {
 		if arg == "CHART" {
 			args[i] = filepath.Join(root, "manifests", "charts", "virtual-ingress")
@@ -83,17 +79,11 @@ func byKey(t *testing.T, objects []*unstructured.Unstructured) map[string]map[st
 func kustomized(t *testing.T, folder string) map[string]map[string]any {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "manifests", "ingress", folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	text, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return byKey(t, parsed(t, text))
 }
 
@@ -236,9 +226,7 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 
 	run("uninstall", "web")
 	for _, list := range []client.ObjectList{&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
-		if err := s.client.List(t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{"app.kubernetes.io/managed-by": "Helm"}); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.client.List(t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{"app.kubernetes.io/managed-by": "Helm"}))
 		if text := fmt.Sprint(list); strings.Contains(text, "oooi-ingress") {
 			t.Errorf("not deleted: %s", text)
 		}

@@ -63,17 +63,11 @@ type replica struct {
 func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *replica {
 	t.Helper()
 	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	r := &replica{http: l.Addr().String()}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, l.Close())
 	args = append([]string{"ingress", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http}, args...)
 	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), args...) })
 	return r
@@ -132,9 +126,7 @@ func (r *replica) state(t testing.TB) state {
 	t.Helper()
 	var s state
 	if status, body := r.get(t, "/state"); status == http.StatusOK {
-		if err := json.Unmarshal(body, &s); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, json.Unmarshal(body, &s))
 	}
 	return s
 }
@@ -159,9 +151,7 @@ func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
 
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 }
 
 // site is a namespace with objects of a test.
@@ -193,14 +183,10 @@ func newSiteIn(t testing.TB, cp *lab.ControlPlane) *site {
 func (s *site) apply(yaml string) {
 	s.t.Helper()
 	objects, err := lab.ParseYAML([]byte(yaml))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, err)
 	for _, o := range objects {
 		o.SetNamespace(s.namespace)
-		if err := s.cp.Apply(s.t.Context(), o); err != nil {
-			s.t.Fatal(err)
-		}
+		lab.Must(s.t, s.cp.Apply(s.t.Context(), o))
 	}
 }
 
@@ -225,9 +211,7 @@ func (s *site) remove(o client.Object, name string) {
 	s.t.Helper()
 	o.SetNamespace(s.namespace)
 	o.SetName(name)
-	if err := client.IgnoreNotFound(s.client.Delete(s.t.Context(), o)); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, client.IgnoreNotFound(s.client.Delete(s.t.Context(), o)))
 }
 
 func (s *site) removeService(name string) {
@@ -240,9 +224,7 @@ func (s *site) patch(o client.Object, name, json string) {
 	s.t.Helper()
 	o.SetNamespace(s.namespace)
 	o.SetName(name)
-	if err := s.client.Patch(s.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("other-client")); err != nil {
-		s.t.Fatal(err)
-	}
+	lab.Must(s.t, s.client.Patch(s.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("other-client")))
 }
 
 // ingress returns an Ingress, or nil if it does not exist.

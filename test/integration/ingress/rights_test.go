@@ -50,9 +50,7 @@ func grants(t *testing.T, files ...string) map[lab.Right]bool {
 	for _, file := range files {
 		for _, o := range parsed(t, []byte(manifest(t, file))) {
 			role := &rbacv1.ClusterRole{} // a Role has the same rules
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role))
 			for _, rule := range role.Rules {
 				for _, resource := range rule.Resources {
 					for _, verb := range rule.Verbs {

@@ -69,9 +69,7 @@ func newSite(t *testing.T) *site {
 	s := &site{T: t, cp: management.Get(t), ca: lab.NewCA(t), definitions: map[string]string{}, templates: map[string]corev1.PodTemplateSpec{}}
 	s.objects = lab.Site{Namespace: s.cp.Namespace(t), Network: "vlan100"}
 	envoy, err := lab.FindEnvoy(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s.programs = map[string]string{"/envoy": envoy}
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		s.programs["/"+name] = network.Binary(t, name)
@@ -100,9 +98,7 @@ metadata: {name: vlan100, namespace: %s}
 spec: {config: '%s'}
 `, s.objects.Namespace, definition)
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, os.WriteFile(file, []byte(text), 0o600))
 	cmd := exec.CommandContext(s.Context(), network.Binary(s, "kubectl-oooi"), "setup", "-f", file, "--image", "localhost/oooi:test", "--dry-run=client")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -110,13 +106,9 @@ spec: {config: '%s'}
 		s.Fatalf("kubectl oooi setup: %v\n%s", err, &stderr)
 	}
 	objects, err := lab.ParseYAML(stdout.Bytes())
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	authority, err := json.Marshal(string(s.cp.RESTConfig().CAData))
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	s.cp.MustApply(s, lab.Namespaces(s.objects.ControlPlaneNamespace()), text, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: %s}, data: {ca.crt: %s}}", s.objects.Namespace, authority))
 	s.definitions[s.objects.Namespace+"/vlan100"] = definition
 	for _, o := range objects {
@@ -127,14 +119,10 @@ spec: {config: '%s'}
 			s.definitions[o.GetNamespace()+"/"+o.GetName()], _, _ = unstructured.NestedString(o.Object, "spec", "config")
 		case "StatefulSet":
 			set := &appsv1.StatefulSet{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
-				s.Fatal(err)
-			}
+			lab.Must(s, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set))
 			s.templates[set.Name] = set.Spec.Template
 		}
-		if err := s.cp.Apply(s.Context(), o); err != nil {
-			s.Fatal(err)
-		}
+		lab.Must(s, s.cp.Apply(s.Context(), o))
 	}
 }
 
@@ -157,21 +145,15 @@ func (s *site) newPod(name, node string) *pod {
 	s.pods++
 	ip, router := fmt.Sprintf("10.9.%d.2", s.pods), fmt.Sprintf("10.9.%d.1", s.pods)
 	p := &pod{Namespace: lab.NewNamespace(s), node: node}
-	if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}))
 	p.Run(s, "ip", "route", "add", "default", "via", router)
 	p.mac = s.attach(p.Namespace, node, selection)
 	object := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	object.Namespace, object.Name = s.objects.Namespace, name+"-0"
-	if err := s.cp.Apply(s.Context(), object); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.cp.Apply(s.Context(), object))
 	created, err := s.kube.CoreV1().Pods(s.objects.Namespace).Get(s.Context(), object.Name, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	runner := &lab.PodRunner{ControlPlane: s.cp, Client: s.kube, Network: p.Namespace, Programs: s.programs}
 	p.Pod = runner.Start(s, created, ip)
 	return p
@@ -228,9 +210,7 @@ echo "ip_address=$ip subnet_mask=$subnet routers=$router domain_name_servers=$dn
 func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 	t.Helper()
 	hook := filepath.Join(vm.Dir, "hook")
-	if err := os.WriteFile(hook, []byte(udhcpcHook), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(hook, []byte(udhcpcHook), 0o700))
 	output, lease := vm.Run(t, "busybox", "udhcpc", "-i", vm.Device, "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", hook), map[string]string{}
 	for word := range strings.FieldsSeq(output) {
 		name, value, _ := strings.Cut(word, "=")

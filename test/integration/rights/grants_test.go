@@ -43,9 +43,7 @@ func (a account) roles(t *testing.T) []role {
 	var all []role
 	rbac := a.kube.RbacV1()
 	bindings, err := rbac.RoleBindings("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, b := range bindings.Items {
 		if !bound(b.Subjects) {
 			continue
@@ -54,23 +52,17 @@ func (a account) roles(t *testing.T) []role {
 			t.Fatalf("RoleBinding %s/%s binds %s to a %s, which this test does not support", b.Namespace, b.Name, a.user(), b.RoleRef.Kind)
 		}
 		r, err := rbac.Roles(b.Namespace).Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		all = append(all, role{r.Namespace, r.Name, r.Rules})
 	}
 	clusterBindings, err := rbac.ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, b := range clusterBindings.Items {
 		if !bound(b.Subjects) {
 			continue
 		}
 		r, err := rbac.ClusterRoles().Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		all = append(all, role{"", r.Name, r.Rules})
 	}
 	if len(all) == 0 {
@@ -164,9 +156,7 @@ func (a account) write(t *testing.T, r role) {
 			o.Rules = r.rules
 			_, err = rbac.ClusterRoles().Update(t.Context(), o, metav1.UpdateOptions{})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return
 	}
 	o, err := rbac.Roles(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})
@@ -174,9 +164,7 @@ func (a account) write(t *testing.T, r role) {
 		o.Rules = r.rules
 		_, err = rbac.Roles(r.namespace).Update(t.Context(), o, metav1.UpdateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 // awaitAuthorization waits until the API server's authorizer allows or denies a right.
@@ -189,9 +177,7 @@ func (a account) awaitAuthorization(t *testing.T, r lab.Right, want bool) {
 				Verb: r.Verb, Group: r.Group, Resource: resource, Subresource: sub, Namespace: r.Namespace, Name: r.Name,
 			},
 		}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if review.Status.Allowed != want {
 			return r.String() + " has not changed"
 		}

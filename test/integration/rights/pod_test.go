@@ -24,9 +24,7 @@ func (s *site) pods(namespace, component string, n int) []corev1.Pod {
 	var found []corev1.Pod
 	lab.Await(s.T, fmt.Sprintf("%d pods of %s", n, component), func() string {
 		list, err := s.kube.CoreV1().Pods(namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=oooi,app.kubernetes.io/component=" + component})
-		if err != nil {
-			s.Fatal(err)
-		}
+		lab.Must(s, err)
 		found = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		if len(found) != n {
 			return fmt.Sprintf("%d exist", len(found))

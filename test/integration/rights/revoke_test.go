@@ -187,9 +187,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 	}
 	replicas := func(list string) func(*testing.T) {
 		return func(t *testing.T) {
-			if err := d.management.ApplyStatusYAML(t.Context(), []byte(demo.ProxyServer("status: {replicas: "+list+"}"))); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, d.management.ApplyStatusYAML(t.Context(), []byte(demo.ProxyServer("status: {replicas: "+list+"}"))))
 		}
 	}
 	toggleReady := func(p *pod) func(*testing.T) { return func(t *testing.T) { p.toggleReady(t) } }

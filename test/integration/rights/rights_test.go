@@ -78,9 +78,7 @@ func (d *deployed) exercise() {
 
 	// The reader's credentials are created again when its ServiceAccount has another UID.
 	before := d.readerSecret()
-	if err := d.guestKube.CoreV1().ServiceAccounts("openshift-ingress").Delete(d.Context(), "demo-apps-reader", metav1.DeleteOptions{}); err != nil {
-		d.Fatal(err)
-	}
+	lab.Must(d, d.guestKube.CoreV1().ServiceAccounts("openshift-ingress").Delete(d.Context(), "demo-apps-reader", metav1.DeleteOptions{}))
 	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.AddressDeadline = "1m" })
 	lab.Await(d.T, "new credentials", func() string {
 		if now := d.readerSecret(); now == nil || now.ResourceVersion == before.ResourceVersion {
@@ -103,18 +101,14 @@ func (d *deployed) exercise() {
 
 	// The proxy's pod is deleted, and the StatefulSet controller creates another.
 	d.proxy.Kill(d.T)
-	if err := d.kube.CoreV1().Pods("clusters").Delete(d.Context(), d.proxy.Name, metav1.DeleteOptions{}); err != nil {
-		d.Fatal(err)
-	}
+	lab.Must(d, d.kube.CoreV1().Pods("clusters").Delete(d.Context(), d.proxy.Name, metav1.DeleteOptions{}))
 	d.awaitFalse()
 	d.proxy = d.start(&d.pods("clusters", "proxy", 1)[0], proxyPod)
 	d.awaitReady()
 
 	lab.Await(d.T, "the Event about a reservation", func() string {
 		list, err := d.kube.EventsV1().Events("clusters-demo").List(d.Context(), metav1.ListOptions{})
-		if err != nil {
-			d.Fatal(err)
-		}
+		lab.Must(d, err)
 		if !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == "worker-9" && e.Reason == "ReservationRefused" }) {
 			return fmt.Sprintf("none among %d Events", len(list.Items))
 		}

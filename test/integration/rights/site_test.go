@@ -61,9 +61,7 @@ func newSite(t *testing.T) *site {
 	s.client, s.kube = clients(t, s.management)
 	s.guest, s.guestKube = clients(t, s.hosted)
 	envoy, err := lab.FindEnvoy(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s.image = map[string]string{"/envoy": envoy}
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		s.image["/"+name] = network.Binary(t, name)
@@ -84,9 +82,7 @@ func newSite(t *testing.T) *site {
 func clients(t *testing.T, cp *lab.ControlPlane) (client.Client, kubernetes.Interface) {
 	t.Helper()
 	kube, err := kubernetes.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return cp.Client(t), kube
 }
 
@@ -95,9 +91,7 @@ func clients(t *testing.T, cp *lab.ControlPlane) (client.Client, kubernetes.Inte
 func (s *site) controlPlane(cluster lab.HostedCluster) {
 	s.Helper()
 	server, err := url.Parse(s.hosted.ServerURL())
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	api := netip.MustParseAddrPort(server.Host)
 	ca := lab.NewCA(s.T)
 	s.management.MustApply(s.T, cluster.Backend("kube-apiserver", int(api.Port()), api, hostedAddress)+
@@ -106,18 +100,14 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 		cluster.Backend("konnectivity-server", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr(), ""))
 
 	// The admin kubeconfig has the public name, which does not resolve here.
-	if err := cluster.PublishKubeconfig(s.Context(), s.management, s.hosted); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, cluster.PublishKubeconfig(s.Context(), s.management, s.hosted))
 }
 
 // setup runs kubectl oooi setup.
 func (s *site) setup(infra string) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, os.WriteFile(file, []byte(infra), 0o600))
 	cmd := exec.CommandContext(s.Context(), network.Binary(s.T, "kubectl-oooi"),
 		"setup", "-f", file, "--image", "localhost/oooi:test", "--wait=false", "--kubeconfig", s.management.Kubeconfig())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -130,9 +120,7 @@ func (s *site) machine(name, mac string, changes ...string) {
 	s.Helper()
 	s.management.MustApply(s.T, demo.VirtualMachine(name))
 	vm := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine"}}
-	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters-demo", Name: name}, vm); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters-demo", Name: name}, vm))
 	s.management.MustApply(s.T, demo.VirtualMachineInstance(name, mac, append(changes, lab.OwnedByVM(name, string(vm.UID)))...))
 }
 
@@ -154,9 +142,7 @@ const expired = `metadata: {annotations: {leasedb.densityops.com/expires: "2026-
 func (s *site) unlabelledLease(address, holder string) {
 	s.Helper()
 	yaml := demo.Lease(address, "bound", holder, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "{metadata: {labels: null}, spec: {leaseDurationSeconds: null}}")
-	if err := s.management.DeleteYAML(s.Context(), []byte(yaml)); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.management.DeleteYAML(s.Context(), []byte(yaml)))
 	s.management.MustApply(s.T, yaml)
 }
 
@@ -167,9 +153,7 @@ func (s *site) leaseState(address string) string {
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	return lease.Labels["leasedb.densityops.com/state"]
 }
 
@@ -177,9 +161,7 @@ func (s *site) leaseState(address string) string {
 func (s *site) getInfra() *v1alpha1.Infra {
 	s.Helper()
 	o := &v1alpha1.Infra{}
-	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo"}, o); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo"}, o))
 	return o
 }
 
@@ -223,8 +205,6 @@ func (s *site) readerSecret() *corev1.Secret {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	return o
 }

@@ -29,9 +29,7 @@ func newClient(t *testing.T, near, far string) *client {
 	// A host on the far side sends ARP requests, because a replica that hears no other host considers itself
 	// cut off.
 	other := lab.NewNamespace(t)
-	if err := lab.Cable(lab.End{Bridge: far}, lab.End{In: other, Device: "eth0", Addresses: []string{"192.0.2.101/24"}}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, lab.Cable(lab.End{Bridge: far}, lab.End{In: other, Device: "eth0", Addresses: []string{"192.0.2.101/24"}}))
 	chatter := lab.NewDaemon(t, "the host on the far side", func() *exec.Cmd {
 		return other.Command(context.Background(), "busybox", "arping", "-I", "eth0", "-q", "192.0.2.102")
 	})

@@ -97,9 +97,7 @@ func (s *site) testSilentHostOfAReplica(t *testing.T) {
 	first := s.replicas[0]
 	answers := func() (list []string) {
 		var report problem.Report
-		if err := json.Unmarshal([]byte(first.page(t, "problems")), &report); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, json.Unmarshal([]byte(first.page(t, "problems")), &report))
 		if len(report.Problems) > 0 {
 			t.Errorf("got problems %v", report.Problems)
 		}
@@ -199,9 +197,7 @@ func TestThreeReplicas(t *testing.T) {
 	// A corrupt state file is discarded, and does not prevent a start.
 	holder.Kill(t)
 	state := filepath.Join(holder.dir, "state.json")
-	if err := os.WriteFile(state, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(state, []byte("{"), 0o600))
 	holder.Start(t)
 	lab.Poll(t, "the state file to be renamed", func() bool {
 		discarded, err := os.ReadFile(state + ".unusable")
@@ -238,9 +234,7 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 			lab.Must(t, err)
 			// A hundred times a second, by ARP requests and replies.
 			for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				if err := errors.Join(lab.SendARP(attacker, 1, mac, floating, floating), lab.SendARP(attacker, 2, mac, floating, floating)); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, errors.Join(lab.SendARP(attacker, 1, mac, floating, floating), lab.SendARP(attacker, 2, mac, floating, floating)))
 			}
 			stopped := time.Now()
 			noService := s.timeWithoutService(t, stopped)

@@ -44,9 +44,7 @@ func watch(t *testing.T, s *site) (all []*presence) {
 				},
 			})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		var reader sync.WaitGroup
 		reader.Go(func() {
 			for u := range updates {

@@ -19,9 +19,7 @@ func TestOwnAddresses(t *testing.T) {
 	s.awaitPeers(t)
 	behind := netip.MustParseAddr("198.51.100.7")
 	router := lab.NewNamespace(t)
-	if err := lab.Cable(lab.End{Bridge: s.near}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, lab.Cable(lab.End{Bridge: s.near}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}}))
 	router.Run(t, "ip", "address", "add", behind.String()+"/32", "dev", "lo")
 	connectedTo := func(a netip.Addr) (by string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

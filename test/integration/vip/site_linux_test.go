@@ -67,9 +67,7 @@ func newSite(t *testing.T, replicas int, assigned bool) *site {
 	id := strings.ToLower(s.namespace[len(s.namespace)-6:])
 	s.near, s.trunk = "near-"+id, "trunk-"+id
 	far := "far-" + id
-	if err := lab.Cable(lab.End{Device: s.trunk, Bridge: s.near}, lab.End{Bridge: far}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, lab.Cable(lab.End{Device: s.trunk, Bridge: s.near}, lab.End{Bridge: far}))
 	for n := range replicas {
 		bridge := s.near
 		if n == replicas-1 {
@@ -108,9 +106,7 @@ metadata: {name: proxy, namespace: %[1]s}
 	if err == nil {
 		s.kubeconfig, err = s.cp.UserKubeconfig(user)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
@@ -130,18 +126,14 @@ func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
 		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: assigned}},
 		{{Device: i.uplink, Addresses: []string{uplink + ".1/24"}}, {In: i.Namespace, Device: "eth0", Addresses: []string{uplink + ".2/24"}}},
 	} {
-		if err := lab.Cable(cable[0], cable[1]); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, lab.Cable(cable[0], cable[1]))
 	}
 	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", uplink+".1")
 	err := i.Do(func() error {
 		lab.TCPBackend(t, fmt.Sprintf("[::]:%d", port), i.name)
 		return lab.ServeReady(t, "127.0.0.1:9901", func() bool { return !i.notReady.Load() })
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.hold(t, i) })
 	return i
 }

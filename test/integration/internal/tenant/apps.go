@@ -50,9 +50,7 @@ func ServiceKey() client.ObjectKey {
 func (n *Tenant) Service() *corev1.Service {
 	n.Helper()
 	service := &corev1.Service{}
-	if err := n.Guest.Get(n.Context(), ServiceKey(), service); err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, n.Guest.Get(n.Context(), ServiceKey(), service))
 	return service
 }
 

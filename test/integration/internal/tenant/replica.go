@@ -33,9 +33,7 @@ type Replica struct {
 func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string) *Replica {
 	t.Helper()
 	kubeconfig, err := cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	r := &Replica{http: freeAddress(t)}
 	args = append([]string{
 		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http, "--identity", name,
@@ -59,12 +57,8 @@ func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args .
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, listener.Close())
 	return listener.Addr().String()
 }
 

@@ -25,9 +25,7 @@ const (
 func (n *Tenant) State() *v1alpha1.AppsIngressStatus {
 	n.Helper()
 	infra := &v1alpha1.Infra{}
-	if err := n.Client.Get(n.Context(), n.Key("demo"), infra); err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, n.Client.Get(n.Context(), n.Key("demo"), infra))
 	return infra.Status.AppsIngress
 }
 
@@ -82,9 +80,7 @@ func (h *history) String() string {
 func (n *Tenant) watchStates() *history {
 	n.Helper()
 	dyn, err := dynamic.NewForConfig(n.Management.RESTConfig())
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	h := &history{}
 	ctx, cancel := context.WithCancel(n.Context())
 	events, err := dyn.Resource(v1alpha1.SchemeGroupVersion.WithResource("infras")).Namespace(n.Namespace).Watch(ctx, metav1.ListOptions{})

@@ -72,9 +72,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 func (l *Lab) NewTenantWithMetalLB(t *testing.T, pool string) *Tenant {
 	t.Helper()
 	n := l.NewTenant(t, l.Hosted.Get(t))
-	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: Class}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: Class}))
 	t.Cleanup(func() {
 		if err := n.Hosted.KillMetalLB(); err != nil {
 			t.Error(err)
@@ -111,9 +109,7 @@ func (n *Tenant) Site() lab.Site {
 func (n *Tenant) createAPIServerService() {
 	n.Helper()
 	server, err := url.Parse(n.Hosted.ServerURL())
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	n.Management.Create(n.T, lab.Service(n.Namespace+"-demo", "kube-apiserver", 0, "spec: {clusterIP: "+server.Hostname()+", ports: [{port: "+server.Port()+"}]}"))
 }
 
@@ -121,9 +117,7 @@ func (n *Tenant) createAPIServerService() {
 func (n *Tenant) AdminKubeconfig() []byte {
 	n.Helper()
 	data, err := lab.HostedCluster{Name: "demo", API: HostedName}.AdminKubeconfig(n.Hosted)
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 	return data
 }
 
@@ -138,9 +132,7 @@ func (n *Tenant) WriteKubeconfig(data []byte) {
 	if client.IgnoreAlreadyExists(err) == nil {
 		err = n.Client.Update(n.Context(), secret)
 	}
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 }
 
 // clean deletes the Infra and the HostedCluster, and everything that control creates in the hosted
