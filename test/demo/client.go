@@ -4,13 +4,10 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -171,65 +168,24 @@ func (c client) curl(prefix string, args []string) (reply string, right bool) {
 	return reply, false
 }
 
-// A virtualMachine is a network namespace with one interface, eth0. Unlike that of lab.Machine, its DHCP client has a log to show.
+// A virtualMachine is a machine whose DHCP client has a log to show.
 type virtualMachine struct {
-	*lab.Namespace
+	*lab.Machine
 	*show
 
-	folder string   // for the files of its DHCP client
-	client *process // the DHCP client
+	client *lab.DHClient
 }
 
-// newVM creates a VM, and a veth pair from a bridge to its eth0.
-func (s *show) newVM(bridge, name, mac string) *virtualMachine {
-	m := &virtualMachine{Namespace: lab.NewNamespace(s), show: s, folder: filepath.Join(s.dir, name)}
-	s.check(os.Mkdir(m.folder, 0o700))
-	s.check(lab.Cable(lab.End{Bridge: bridge}, lab.End{In: m.Namespace, Device: "eth0", MAC: mac}))
-	return m
-}
-
-// hook is the script that dhclient runs. It sets the address of the interface, and writes the VM's resolv.conf to the
-// directory of the script; the default script would overwrite /etc/resolv.conf of the host.
-const hook = `#!/bin/sh
-case $reason in
-BOUND|RENEW|REBIND|REBOOT)
-	ip address replace "$new_ip_address/$new_subnet_mask" dev eth0
-	echo "nameserver $new_domain_name_servers" >"${0%/*}/resolv.conf" ;;
-esac
-`
-
-// findDHClient returns the path of dhclient. It also looks in /usr/sbin, which may not be in the PATH of a user.
-func findDHClient() (string, error) {
-	path, err := exec.LookPath("dhclient")
-	if err != nil {
-		path, err = exec.LookPath("/usr/sbin/dhclient")
-	}
-	return path, err
-}
-
-// startDHClient starts ISC's dhclient in the VM, which sends a request every second and gives up after the timeout.
-func (m *virtualMachine) startDHClient(timeout time.Duration, flags ...string) {
-	installed, err := findDHClient()
-	m.check(err)
-	binary, err := os.ReadFile(installed)
-	m.check(err)
-	conf := "timeout " + strconv.Itoa(int(timeout.Seconds())) + ";\ninitial-interval 1;\nbackoff-cutoff 1;\n"
-	path := func(name string) string { return filepath.Join(m.folder, name) }
-	// Run a copy, because the AppArmor profile of the installed binary allows writes only below /var and /run.
-	for name, content := range map[string][]byte{"dhclient": binary, "hook": []byte(hook), "dhclient.conf": []byte(conf)} {
-		m.check(os.WriteFile(path(name), content, 0o700))
-	}
-	args := append([]string{path("dhclient"), "-4", "-v", "-d"}, flags...)
-	args = append(args, "-cf", path("dhclient.conf"), "-sf", path("hook"), "-lf", path("dhclient.leases"), "-pf", path("dhclient.pid"), "eth0")
-	command := m.CommandLine(args...)
-	m.client = m.start(command[0], command[1:]...)
+// newVM creates a VM on a bridge.
+func (s *show) newVM(bridge, mac string) *virtualMachine {
+	return &virtualMachine{Machine: lab.NewMachine(s, bridge, mac), show: s}
 }
 
 // awaitLine waits until the DHCP client has printed a line with a prefix, and prints the lines about packets before it.
 func (m *virtualMachine) awaitLine(prefix string) (line string, packets []string) {
 	m.await("the DHCP client to print "+prefix, func() (bool, string) {
 		packets = nil
-		log := m.client.log.String()
+		log := m.client.Log(m)
 		for line = range strings.Lines(log) {
 			switch line = strings.TrimSpace(line); {
 			case strings.HasPrefix(line, prefix):
@@ -246,29 +202,19 @@ func (m *virtualMachine) awaitLine(prefix string) (line string, packets []string
 	return line, packets
 }
 
-// leaseOption returns the value of an option in the VM's lease file.
-func (m *virtualMachine) leaseOption(option string) string {
-	file, err := os.ReadFile(filepath.Join(m.folder, "dhclient.leases"))
-	m.check(err)
-	_, rest, found := strings.Cut(string(file), "  option "+option+" ")
-	if !found {
-		m.Fatalf("the lease has no option %s: %s", option, file)
-	}
-	value, _, _ := strings.Cut(rest, ";")
-	return value
-}
-
 // boot runs the DHCP client until it has a lease, which must be of an address of a network, and have the DNS server and the host
 // name. It returns the address and the DNS server.
 func (m *virtualMachine) boot(network, dns, name string) (address, server string) {
 	m.printf("vm$ dhclient -v eth0\n")
-	m.startDHClient(followDeadline)
+	m.client = m.StartDHCP(m, "")
 	const bound = "bound to "
 	line, _ := m.awaitLine(bound)
 	address, _, _ = strings.Cut(strings.TrimPrefix(line, bound), " ")
 	m.verdict(line, inNetwork(network).data(address))
 	m.printf("vm$ grep -e domain-name-servers -e host-name dhclient.leases\n")
-	server, hostname := m.leaseOption("domain-name-servers"), m.leaseOption("host-name")
+	lease := m.client.Lease(m)
+	server, hostname := lease["domain_name_servers"], strconv.Quote(lease["host_name"])
+	lab.WriteFile(m, "nameserver "+server+"\n", m.Dir, "resolv.conf")
 	m.verdict("option domain-name-servers "+server+";", server == dns)
 	m.verdict("option host-name "+hostname+";", hostname == strconv.Quote(name))
 	return address, server

@@ -88,7 +88,7 @@ func (l *loopbackShow) startDHCP() {
 
 // showDHCP boots a VM of KubeVirt, and a client without a VirtualMachineInstance.
 func (l *loopbackShow) showDHCP() {
-	l.unknown.startDHClient(time.Second, "-1") // it starts first, because it takes a while to give up
+	l.unknown.client = l.unknown.StartDHCP(l, "timeout 1;", "-1") // it starts first, because it takes a while to give up
 	l.printf("\n# The VM boots and requests an address.\n")
 	address, server := l.worker.boot("198.18.51.0/24", bridgeDNS, workerName)
 	l.showLeases(address)

@@ -54,7 +54,7 @@ func playOnLoopback(s *show) {
 			l.output("ip", "address", "add", address+"/24", "dev", bridge)
 		}
 		l.output("ip", "link", "set", bridge, "up")
-		l.worker, l.unknown = l.newVM(bridge, "worker", workerMAC), l.newVM(bridge, "unknown", unknownMAC)
+		l.worker, l.unknown = l.newVM(bridge, workerMAC), l.newVM(bridge, unknownMAC)
 	}
 	l.startControl()
 	l.startCoreDNS()
@@ -132,20 +132,10 @@ func (l *loopbackShow) startClusters() {
 // clusterObjects returns a HostedCluster, the Route of its OAuth server and the Service of its proxy.
 func clusterObjects(name string) string {
 	of := lab.Site{Name: name, BaseDomain: "lab.example.com"}
-	return of.HostedClusterWithHosts().YAML() + fmt.Sprintf(`
-apiVersion: route.openshift.io/v1
-kind: Route
-metadata: {name: oauth, namespace: clusters-%[1]s}
-spec: {host: oauth.%[1]s.lab.example.com, to: {kind: Service, name: oauth-openshift, weight: 100}, tls: {termination: passthrough}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s-proxy, namespace: clusters}
-spec:
-  ipFamilyPolicy: PreferDualStack
-  selector: {app.kubernetes.io/name: %[1]s-proxy}
-  ports: [{name: https, port: 443}, {name: api, port: 6443}]
-`, name)
+	return of.HostedClusterWithHosts().YAML() +
+		lab.Route("clusters-"+name, "oauth", "oauth."+of.Domain(), "oauth-openshift", "spec: {tls: {termination: passthrough}}") +
+		lab.Service("clusters", name+"-proxy", 443, "spec: {ipFamilyPolicy: PreferDualStack, selector: {app.kubernetes.io/name: "+name+"-proxy}, "+
+			"ports: [{name: https, port: 443}, {name: api, port: 6443}]}")
 }
 
 // infraOf returns the Infra of cluster demo with an address of the proxy. apps is appended to spec.appsIngress.
@@ -318,10 +308,9 @@ func (l *loopbackShow) keepRunning() {
 	if l.network {
 		l.printf("  curl --resolve %[1]s:443:%[2]s --cacert %[3]s/shop.crt https://%[1]s/\n  curl http://%[4]s/state\n", shopName, vlanIP, l.dir, dhcpHTTP)
 	}
-	select {
-	case <-l.ctx.Done():
-		l.printf("\nended\n")
-	case p := <-l.ended:
-		l.check(p.failure())
+	for l.ctx.Err() == nil {
+		l.checkDaemons("keeping everything running")
+		time.Sleep(200 * time.Millisecond)
 	}
+	l.printf("\nended\n")
 }

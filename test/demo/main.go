@@ -189,7 +189,7 @@ func checkTools(o options) error {
 			return fmt.Errorf("%s is missing; install it with: %s", tool, remedy)
 		}
 	}
-	if _, err := findDHClient(); err != nil {
+	if _, err := lab.FindDHClient(); err != nil {
 		return errors.New("dhclient is missing; install it with: sudo make deps (Debian's isc-dhcp-client)")
 	}
 	return nil

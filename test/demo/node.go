@@ -158,7 +158,7 @@ func (n *nodeShow) start() {
 	n.startServers()
 	n.startResolver(resolverIP)
 	n.publish()
-	n.machine = n.newVM(nodeVLAN, "vm", vmMAC)
+	n.machine = n.newVM(nodeVLAN, vmMAC)
 	progress("started a management cluster with a node, and a hosted control plane, in %.1f s", time.Since(began).Seconds())
 }
 
@@ -227,7 +227,7 @@ func (n *nodeShow) publish() {
 		{"ignition-server-proxy", 443, ignitionIP, "443"}, {"konnectivity-server", 8091, konnectivityIP, "8091"},
 	} {
 		at := netip.MustParseAddrPort(service.address + ":" + service.from)
-		objects = append(objects, lab.Service(controlPlane, service.name, service.port), lab.Endpoints(controlPlane, service.name, at))
+		objects = append(objects, site.HostedCluster().Backend(service.name, service.port, at, ""))
 	}
 	n.management.MustApply(n, objects...)
 	cluster := site.HostedCluster()

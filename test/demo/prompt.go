@@ -20,7 +20,7 @@ func (n *nodeShow) writePrograms() {
 	n.check(err)
 	n.check(os.Mkdir(n.program(""), 0o700))
 	n.check(os.Symlink(oooi, n.program("kubectl-oooi")))
-	n.write("bin/vm", "#!/bin/sh\nexec nsenter --net="+n.machine.Path()+" unshare --mount sh -c 'mount --bind "+n.machine.folder+
+	n.write("bin/vm", "#!/bin/sh\nexec nsenter --net="+n.machine.Path()+" unshare --mount sh -c 'mount --bind "+n.machine.Dir+
 		"/resolv.conf /etc/resolv.conf && exec \"$@\"' vm \"${@:-bash}\"\n")
 	n.check(os.Chmod(n.program("vm"), 0o700))
 	n.write("bin/bashrc", "PS1='oooi demo$ '\ncommand -v kubectl >/dev/null || alias oooi=kubectl-oooi\n")

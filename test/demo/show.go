@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,10 +27,10 @@ type show struct {
 	dir      string          // working directory
 	ctx      context.Context //nolint:containedctx // as in a testing.T
 	cleanups []func()
-	err      error         // of Error
-	ended    chan *process // daemons that have exited
-	total    int           // number of answers
-	wrong    int           // number of wrong answers
+	err      error // of Error
+	daemons  []*lab.Daemon
+	total    int // number of answers
+	wrong    int // number of wrong answers
 }
 
 // A failure is the panic that ends a show.
@@ -43,7 +42,7 @@ func perform(ctx context.Context, out io.Writer, o options, play func(*show)) (e
 	if err != nil {
 		return fmt.Errorf("creating the working directory: %w", err)
 	}
-	s := &show{out: out, options: o, dir: dir, ctx: ctx, ended: make(chan *process, 16)}
+	s := &show{out: out, options: o, dir: dir, ctx: ctx}
 	s.Cleanup(func() { s.check(os.RemoveAll(dir)) })
 	defer func() {
 		for len(s.cleanups) > 0 {
@@ -126,11 +125,7 @@ func (s *show) await(what string, condition func() (done bool, state string)) {
 		case time.Since(start) > lab.WaitTimeout:
 			s.Fatalf("waiting for %s: timeout; last: %s", what, state)
 		}
-		select {
-		case p := <-s.ended:
-			s.Fatalf("waiting for %s: %v; last: %s", what, p.failure(), state)
-		default:
-		}
+		s.checkDaemons("waiting for " + what)
 	}
 }
 
@@ -141,44 +136,20 @@ func (s *show) write(name, text string) string {
 	return path
 }
 
-// A process is a program that the demo has started.
-type process struct {
-	log   *lab.Output
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has exited and err is set
-	err   error
-}
-
-func (p *process) failure() error {
-	return fmt.Errorf("%s exited unexpectedly: %w; output:\n%s", p.cmd.Path, p.err, p.log)
-}
-
-// start starts a program, which is killed at the end of the show.
-func (s *show) start(name string, args ...string) *process {
-	p := &process{log: &lab.Output{}, cmd: exec.CommandContext(context.WithoutCancel(s.ctx), name, args...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// The kernel kills it when the demo exits. It has its own process group, so that Ctrl-C at the terminal does not
-	// interrupt it.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	s.check(p.cmd.Start())
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
-	s.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it may have exited
-		<-p.ended
-	})
-	return p
-}
-
 // daemon starts a program that must not exit before the end of the show.
 func (s *show) daemon(name string, args ...string) {
-	p := s.start(name, args...)
-	go func() {
-		<-p.ended
-		s.ended <- p
-	}()
+	d := lab.NewDaemon(s, name, func() *exec.Cmd { return exec.Command(name, args...) }) //nolint:noctx // it is killed at the end of the show
+	d.Start(s)
+	s.daemons = append(s.daemons, d)
+}
+
+// checkDaemons fails if a daemon has exited.
+func (s *show) checkDaemons(when string) {
+	for _, d := range s.daemons {
+		if d.Exited() {
+			s.Fatalf("%s: a daemon exited; output:\n%s", when, d.Log.Tail())
+		}
+	}
 }
 
 // output runs a command and returns its standard output.

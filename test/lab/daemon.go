@@ -104,6 +104,16 @@ func (d *Daemon) AwaitEnd(tb testing.TB) {
 	}
 }
 
+// Exited reports whether the process has exited without Kill or Terminate.
+func (d *Daemon) Exited() bool {
+	select {
+	case <-d.ended:
+		return d.cmd != nil
+	default:
+		return false
+	}
+}
+
 // PID returns the ID of the running process.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 

@@ -68,30 +68,60 @@ BOUND|RENEW|REBIND|REBOOT)
 esac
 `
 
-// DHCP starts ISC dhclient on the machine and waits for a lease. It returns the lease by dhclient's variable
-// names, such as ip_address and domain_name_servers. The client continues to renew the lease.
-func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
-	tb.Helper()
-	client, err := exec.LookPath("dhclient")
+// FindDHClient returns the path of ISC dhclient, which is often not in PATH.
+func FindDHClient() (string, error) {
+	path, err := exec.LookPath("dhclient")
 	if err != nil {
-		client = "/usr/sbin/dhclient" // often not in PATH
+		path, err = exec.LookPath("/usr/sbin/dhclient")
 	}
+	return path, err
+}
+
+// A DHClient is a dhclient that runs on a machine.
+type DHClient struct {
+	process *process
+	lease   string // path of the file with the lease
+}
+
+// StartDHCP starts ISC dhclient on the machine, with lines of its configuration. It sends a request every second, and continues to
+// renew its lease.
+func (m *Machine) StartDHCP(tb testing.TB, configuration string, flags ...string) *DHClient {
+	tb.Helper()
+	client, err := FindDHClient()
+	Must(tb, err)
 	// Run a copy, because AppArmor allows the installed one to write only below /var and /run.
 	copied, hook := filepath.Join(m.Dir, "dhclient"), filepath.Join(m.Dir, "hook")
 	Must(tb, errors.Join(install(client, copied), os.WriteFile(hook, []byte(dhclientHook), 0o700)))
-	args := []string{copied, "-4", "-v", "-d", "-sf", hook, "-cf", "/dev/null", "-lf", hook + ".leases", "-pf", hook + ".pid"}
-	cmd := m.Command(context.Background(), slices.Concat(args, flags, []string{m.Device})...)
-	p := m.start(tb, cmd)
-	var lease map[string]string
-	err = await(tb.Context(), "a lease", func() error { return firstFailure([]*process{p}) }, p.logTail, func(context.Context) error {
-		content, err := os.ReadFile(hook + ".lease")
-		lease = map[string]string{}
+	conf := WriteFile(tb, "initial-interval 1;\nbackoff-cutoff 1;\n"+configuration, hook+".conf")
+	args := []string{copied, "-4", "-v", "-d", "-sf", hook, "-cf", conf, "-lf", hook + ".leases", "-pf", hook + ".pid"}
+	return &DHClient{m.start(tb, m.Command(context.Background(), slices.Concat(args, flags, []string{m.Device})...)), hook + ".lease"}
+}
+
+// Log returns what the client has printed.
+func (c *DHClient) Log(tb testing.TB) string {
+	tb.Helper()
+	text, err := os.ReadFile(c.process.logFile)
+	Must(tb, err)
+	return string(text)
+}
+
+// Lease waits for a lease, and returns it by dhclient's variable names, such as ip_address and domain_name_servers.
+func (c *DHClient) Lease(tb testing.TB) map[string]string {
+	tb.Helper()
+	lease := map[string]string{}
+	Must(tb, await(tb.Context(), "a lease", func() error { return firstFailure([]*process{c.process}) }, c.process.logTail, func(context.Context) error {
+		content, err := os.ReadFile(c.lease)
 		for line := range strings.Lines(string(content)) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 			lease[strings.TrimPrefix(name, "new_")] = value
 		}
 		return err
-	})
-	Must(tb, err)
+	}))
 	return lease
+}
+
+// DHCP starts ISC dhclient on the machine, waits for a lease, and returns it as DHClient.Lease.
+func (m *Machine) DHCP(tb testing.TB) map[string]string {
+	tb.Helper()
+	return m.StartDHCP(tb, "").Lease(tb)
 }
