@@ -3,7 +3,6 @@
 package vm_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,49 +23,11 @@ const (
 	uplinkNode = "100.65.0.2"
 )
 
-// nodeObjects are the objects that exist before setup runs.
-const nodeObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters-demo}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan60, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan60", "type": "bridge", "bridge": "vlan60"}'}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan60, namespace: clusters-demo}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan60", "type": "bridge", "bridge": "vlan60"}'}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: demo-worker-6k8d2, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan60}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:c6:12:3c:01"}]}}
----
-`
-
-// nodeInfra is the Infra that the test sets up.
-const nodeInfra = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 198.18.60.0/24, gateway: 198.18.60.1, networkAttachmentDefinition: vlan60, dnsServers: [198.18.0.53]}
-  infraComponents:
-    dhcp: {serverIP: 198.18.60.2, rangeStart: 198.18.60.100, rangeEnd: 198.18.60.199}
-    dns: {serverIP: 198.18.60.3}
-    proxy: {serverIP: 198.18.60.4}
-  appsIngress: {enabled: true, source: Static, addresses: [198.18.60.200]}
-`
+// nodeDemo names the objects of the VLAN on the node, and nodeVMs those of its VMs.
+var (
+	nodeDemo = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.60", Network: nodeVLAN}
+	nodeVMs  = lab.Site{Network: "clusters-demo/" + nodeVLAN}
+)
 
 // TestNodeWithCgroupsV2 runs the lab's node in a VM with systemd and cgroups v2. setup deploys a VLAN's
 // services to the node, and a machine on the VLAN uses them. The control plane and the machine are outside of
@@ -82,18 +43,21 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 	ca := lab.NewCA(t)
 	const backend = "198.18.0.13:8443"
 	serveIgnition(t, ca, backend)
-	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(nodeObjects+demo.YAML()+demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(backend), ""))))
+	cp.MustApply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
+		lab.Namespaces("clusters-demo"), lab.BridgeNetwork("clusters", nodeVLAN, nodeVLAN), lab.BridgeNetwork("clusters-demo", nodeVLAN, nodeVLAN),
+		nodeVMs.VirtualMachineInstance("demo-worker-6k8d2", "02:00:c6:12:3c:01"), hostedCluster.YAML(),
+		hostedCluster.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(backend), ""))
 	vm := startNode(t, image, cp)
 
-	infra := filepath.Join(t.TempDir(), "infra.yaml")
-	lab.Must(t, os.WriteFile(infra, []byte(nodeInfra), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), lab.VMTimeout)
-	defer cancel()
+	infra := lab.WriteFile(t, nodeDemo.Infra(`spec:
+  networkConfig: {dnsServers: [198.18.0.53]}
+  infraComponents: {dhcp: {rangeStart: 198.18.60.100, rangeEnd: 198.18.60.199}}
+  appsIngress: {enabled: true, source: Static, addresses: [198.18.60.200]}`), t.TempDir(), "infra.yaml")
 	// --wait=false, because an emulated node is too slow for the deadlines of a rollout.
-	setup := exec.CommandContext(ctx, network.Binary(t, "kubectl-oooi"), "--kubeconfig", cp.Kubeconfig(), "setup", "-f", infra,
+	setup := lab.Execute(t, lab.VMTimeout, network.Binary(t, "kubectl-oooi"), "--kubeconfig", cp.Kubeconfig(), "setup", "-f", infra,
 		"--image", oooiImage, "--envoy-image", envoyImage, "--wait=false")
-	if out, err := setup.CombinedOutput(); err != nil {
-		t.Fatalf("setup: %v\n%s", err, out)
+	if setup.Code != 0 {
+		t.Fatalf("setup: exit code %d\n%s%s", setup.Code, setup.Stdout, setup.Stderr)
 	}
 	daemons := []string{"coredns", "coredhcp", "envoy"}
 	for _, daemon := range daemons {

@@ -38,44 +38,11 @@ const (
 // ignition is the configuration that the worker boots with.
 const ignition = `{"ignition": {"version": "3.4.0"}}`
 
-var demo = lab.HostedCluster{
-	Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", More: "  infraID: demo-x7k2p",
-	Publishing: map[string]string{"Ignition": lab.PublishedRoute(ignitionName)},
-}
-
-// objects are the VLAN's Infra with its proxy, and the worker.
-const objects = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: ` + router + `, networkAttachmentDefinition: clusters-demo/vlan50}
-  infraComponents: {dns: {serverIP: ` + dnsServer + `}, proxy: {serverIP: ` + proxyServer + `}}
-  appsIngress: {enabled: false}
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: clusters}
-spec:
-  infraRef: {name: demo}
-  networkConfig: {serverIP: ` + proxyServer + `}
-  backends: []
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachine
-metadata: {name: ` + workerName + `, namespace: clusters-demo}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata:
-  name: ` + workerName + `
-  namespace: clusters-demo
-  ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: ` + workerName + `, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]
-spec:
-  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan50}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
-`
+// demo names the objects of the VLAN.
+var (
+	demo          = lab.Site{BaseDomain: "lab.example.com", Network: "clusters-demo/vlan50"}
+	hostedCluster = demo.HostedClusterWithHosts()
+)
 
 // site is a VLAN with its services.
 type site struct {
@@ -94,9 +61,9 @@ func newSite(t *testing.T) *site {
 	lab.Must(t, errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHostBridge})))
 	cp := management.Get(t)
 	serveIgnition(t, s.ca, ignitionIP+":443")
-	yaml := "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n---\n" +
-		demo.YAML() + demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(ignitionIP+":443"), "") + objects
-	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
+	cp.MustApply(t, demo.Namespaces(), hostedCluster.YAML(), hostedCluster.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(ignitionIP+":443"), ""),
+		demo.Infra("spec: {infraComponents: {dhcp: null}, appsIngress: {enabled: false}}"), demo.ProxyServer("spec: {backends: []}"),
+		demo.VirtualMachine(workerName), demo.VirtualMachineInstance(workerName, workerMAC, lab.OwnedByVM(workerName, "")))
 	s.startDHCP(t, cp)
 	s.startDNS(t, cp)
 	s.startProxy(t, cp)
