@@ -122,18 +122,7 @@ var skipped = regexp.MustCompile(`(?m)^skip  .*\n`)
 func testMissingRights(t *testing.T, r *faults.Running) {
 	t.Helper()
 	r.T = t
-	r.Apply(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: narrow, namespace: clusters}
-rules: [{apiGroups: [hostedcluster.densityops.com], resources: [infras], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: narrow, namespace: clusters}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: narrow}
-subjects: [{kind: User, name: narrow, apiGroup: rbac.authorization.k8s.io}]
-`)
+	r.Apply(lab.Role("clusters", "narrow", "narrow", "{apiGroups: [hostedcluster.densityops.com], resources: [infras], verbs: [get, list]}"))
 	var report strings.Builder
 	for _, user := range []string{"nobody", "narrow"} {
 		a := r.Doctor(t, "-o", "wide", "--strict", "--as", user)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,10 +91,7 @@ func (p *Publisher) Crane(tb testing.TB, args ...string) string {
 // NewRegistry starts a registry on the loopback interface, which ends with the test. It returns its host and port.
 func (p *Publisher) NewRegistry(tb testing.TB) (string, *lab.Daemon) {
 	tb.Helper()
-	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	lab.Must(tb, err)
-	address := listener.Addr().String()
-	lab.Must(tb, listener.Close())
+	address := lab.FreeAddress(tb)
 	d := lab.NewDaemon(tb, "registry", func() *exec.Cmd {
 		return exec.Command(p.Tool("crane"), "registry", "serve", "--address", address) //nolint:noctx // the test kills it
 	})

@@ -35,35 +35,14 @@ type dataPlane struct {
 	envoy   *lab.Envoy
 }
 
-// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve.
-const dataPlaneObjects = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: oooi-read}
-rules:
-- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [get, list, watch]}
-- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [get, list, watch]}
-- {apiGroups: [route.openshift.io], resources: [routes], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: oooi-read}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: oooi-read}
-subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: oooi-read, namespace: %[1]s}
-rules: [{apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: oooi-read, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-read}
-subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
-`
+// readRoles returns the roles of CoreDNS and xdsd serve.
+func readRoles(namespace string) string {
+	return lab.Role("", "oooi-read", "reader",
+		"{apiGroups: [hypershift.openshift.io, hostedcluster.densityops.com, route.openshift.io, discovery.k8s.io], "+
+			"resources: [hostedclusters, infras, proxyservers, routes, endpointslices], verbs: [get, list, watch]}",
+		`{apiGroups: [""], resources: [services], verbs: [get, list, watch]}`) +
+		lab.Role(namespace, "oooi-read", "reader", `{apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, list, watch]}`)
+}
 
 const corefile = `
 .:53 {
@@ -87,7 +66,7 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	t.Helper()
 	network.Need(t)
 	d := &dataPlane{Tenant: tenants.NewTenantWithMetalLB(t, pool), ca: lab.NewCA(t)}
-	d.Management.MustApply(t, fmt.Sprintf(dataPlaneObjects, d.Namespace), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
+	d.Management.MustApply(t, readRoles(d.Namespace), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
 	d.Management.Create(t, lab.Service(d.Namespace, "demo-proxy", 443, "spec: {clusterIP: "+serviceIP+"}")) // the next test needs its cluster IP
 	kubeconfig, err := d.Management.UserKubeconfig("reader")
 	lab.Must(t, err)

@@ -35,25 +35,15 @@ func TestManyHostedClusters(t *testing.T) {
 	tenant.InstallControl(t, cp)
 	servers := newPartition(t, guest)
 	f := &fleet{&tenant.Tenant{T: t, Management: cp, Hosted: guest, Client: cp.Client(t), Guest: guest.Client(t), Namespace: cp.Namespace(t)}}
-	cp.MustApply(t, fmt.Sprintf(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: oooi-control, namespace: %[1]s}
-rules: [{apiGroups: [""], resources: [secrets], verbs: [get, list, watch, create, patch, delete]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: oooi-control, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
-subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
-`, f.Namespace))
+	cp.MustApply(t, lab.Role(f.Namespace, "oooi-control", "system:serviceaccount:oooi-system:oooi-control",
+		`{apiGroups: [""], resources: [secrets], verbs: [get, list, watch, create, patch, delete]}`))
 	f.WriteKubeconfig(servers.kubeconfig())
 	guest.MustApply(t, lab.Namespaces("openshift-ingress"))
 	control := tenants.NewReplica(t, cp, "control", "--probe-interval", "10s") // the default
 	control.Start(t)
 	control.AwaitReady(t)
 	resources := func() (goroutines, files, megabytes float64) {
-		return metric(t, control, "go_goroutines"), metric(t, control, "process_open_fds"), metric(t, control, "process_resident_memory_bytes") / 1e6
+		return control.Metric(t, "go_goroutines"), control.Metric(t, "process_open_fds"), control.Metric(t, "process_resident_memory_bytes") / 1e6
 	}
 	goroutines, files, megabytes := resources()
 	idle := f.measureRest(control)
@@ -129,9 +119,9 @@ func vlanPrefix(i int) string { return fmt.Sprintf("10.%d.%d", i/250, i%250) }
 // use is what control and the API servers have done, and do.
 type use struct{ cpu, requests, watches float64 }
 
-func (f *fleet) use(control *tenant.Replica) use {
+func (f *fleet) use(control *lab.Replica) use {
 	f.Helper()
-	u := use{cpu: metric(f.T, control, "process_cpu_seconds_total")}
+	u := use{cpu: control.Metric(f.T, "process_cpu_seconds_total")}
 	for _, cp := range []*lab.ControlPlane{f.Management, f.Hosted} {
 		u.requests += apiServerMetric(f.T, cp, "apiserver_request_total")
 		u.watches += apiServerMetric(f.T, cp, "apiserver_longrunning_requests")
@@ -141,7 +131,7 @@ func (f *fleet) use(control *tenant.Replica) use {
 
 // measureRest returns control's CPU time, and the requests to both API servers, including their own, in a second in which nothing
 // changes, and the number of watches. Without time to measure it returns zeros.
-func (f *fleet) measureRest(control *tenant.Replica) use {
+func (f *fleet) measureRest(control *lab.Replica) use {
 	f.Helper()
 	if *resting == 0 {
 		return use{}
@@ -177,15 +167,4 @@ func (f *fleet) assignAddresses() {
 			f.Log(err) // the next call retries
 		}
 	}
-}
-
-// metric returns a metric of the replica, as lab.Metric.
-func metric(t *testing.T, r *tenant.Replica, metric string) float64 {
-	t.Helper()
-	var page []byte
-	lab.Poll(t, "metrics of control", func() bool { // it responds late when it handles many changes
-		_, page = r.Get(t, "/metrics")
-		return len(page) > 0
-	})
-	return lab.Metric(t, page, metric)
 }

@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -23,7 +22,7 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	cp := election.Get(t)
 	tenant.InstallControl(t, cp)
 	namespace := cp.Namespace(t)
-	replicas := []*tenant.Replica{tenants.NewReplica(t, cp, "control-0", "--lease-duration", "6s"), tenants.NewReplica(t, cp, "control-1", "--lease-duration", "6s")}
+	replicas := []*lab.Replica{tenants.NewReplica(t, cp, "control-0", "--lease-duration", "6s"), tenants.NewReplica(t, cp, "control-1", "--lease-duration", "6s")}
 	for _, r := range replicas {
 		r.Start(t)
 	}
@@ -43,7 +42,7 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	// The killed replica starts again, and does not lead.
 	replicas[leader].Start(t)
 	replicas[leader].AwaitReady(t)
-	if leads(t, replicas[leader]) || !leads(t, replicas[1-leader]) {
+	if replicas[leader].State(t).Leads || !replicas[1-leader].State(t).Leads {
 		t.Error("the restarted replica leads")
 	}
 
@@ -52,25 +51,13 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	awaitLeader(t, replicas[leader:leader+1])
 }
 
-// leads reports whether the replica leads. It returns false if the replica does not respond.
-func leads(t *testing.T, r *tenant.Replica) bool {
-	t.Helper()
-	var state struct {
-		Leads bool `json:"leads"`
-	}
-	if _, body := r.Get(t, "/state"); body != nil {
-		lab.Must(t, json.Unmarshal(body, &state))
-	}
-	return state.Leads
-}
-
 // awaitLeader waits until exactly one of the replicas leads.
-func awaitLeader(t *testing.T, replicas []*tenant.Replica) (leader int) {
+func awaitLeader(t *testing.T, replicas []*lab.Replica) (leader int) {
 	t.Helper()
 	lab.Await(t, "one replica to lead", func() string {
 		var leaders []int
 		for i, r := range replicas {
-			if leads(t, r) {
+			if r.State(t).Leads {
 				leaders = append(leaders, i)
 			}
 		}

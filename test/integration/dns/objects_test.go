@@ -66,18 +66,8 @@ func (c cluster) infra(changes ...string) string {
 func addHostedCluster(t *testing.T, cp *lab.ControlPlane) *lab.ControlPlane {
 	t.Helper()
 	guest := hosted.Get(t)
-	guest.MustApply(t, lab.Namespaces("openshift-ingress"), lab.LoadBalancer("openshift-ingress", "blue-apps"), `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: reader, namespace: openshift-ingress}
-rules: [{apiGroups: [""], resources: [services], resourceNames: [blue-apps], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader, namespace: openshift-ingress}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
-`)
+	guest.MustApply(t, lab.Namespaces("openshift-ingress"), lab.LoadBalancer("openshift-ingress", "blue-apps"),
+		lab.Role("openshift-ingress", "reader", "reader", `{apiGroups: [""], resources: [services], resourceNames: [blue-apps], verbs: [get, list, watch]}`))
 	lab.AssignAddresses(t, guest.Client(t), "openshift-ingress", "blue-apps", blueApps)
 	server, err := url.Parse(guest.ServerURL())
 	lab.Must(t, err)

@@ -34,7 +34,7 @@ func TestOrphanedObjectsAreAdopted(t *testing.T) {
 	s.remove(&v1alpha1.VirtualIngress{}, "web")
 	// The Service is deleted while the controller does not run, so its addresses may belong to another Service.
 	s.removeService("first")
-	r.lead(t)
+	r.Lead(t)
 	s.apply(v)
 	lab.Await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.endpoints(alias), " ") })
 	s.mirrored("second", "app: web", "198.51.100.8")

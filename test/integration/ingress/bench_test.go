@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func BenchmarkRecreation(b *testing.B) {
 			times := f.recreate(b, b.N)
 			b.StopTimer()
 			report(b, "", times)
-			b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
+			b.ReportMetric(f.replica.Metric(b, "process_cpu_seconds_total"), "cpu-s")
 		})
 	}
 }
@@ -51,7 +50,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(f.empty, "empty-MB")
 	b.ReportMetric(full, "full-MB")
 	report(b, "burst-", f.burst(b))
-	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
+	b.ReportMetric(f.replica.Metric(b, "process_cpu_seconds_total"), "cpu-s")
 	b.ReportMetric(f.resident(b), "after-MB")
 }
 
@@ -70,7 +69,7 @@ func report(b *testing.B, prefix string, times []time.Duration) {
 type fleet struct {
 	*site
 
-	replica  *replica
+	replica  *lab.Replica
 	virtual  int
 	aliases  bool
 	current  []string // the Service of each VirtualIngress
@@ -87,7 +86,7 @@ func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	f := &fleet{site: newSiteIn(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
 	install(b, cp)
 	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))
-	f.replica.lead(b)
+	f.replica.Lead(b)
 	f.empty = f.resident(b)
 	f.replica.Terminate(b)
 	for i := range services {
@@ -221,13 +220,5 @@ func (f *fleet) burst(b *testing.B) (times []time.Duration) {
 // resident returns the daemon's resident memory in MB.
 func (f *fleet) resident(b *testing.B) float64 {
 	b.Helper()
-	return f.number(b, "process_resident_memory_bytes") / 1e6
-}
-
-// number returns the value of one of the daemon's metrics.
-func (f *fleet) number(b *testing.B, metric string) float64 {
-	b.Helper()
-	value, err := strconv.ParseFloat(f.replica.metric(b, metric), 64)
-	lab.Must(b, err)
-	return value
+	return f.replica.Metric(b, "process_resident_memory_bytes") / 1e6
 }

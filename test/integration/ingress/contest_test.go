@@ -68,26 +68,26 @@ func TestRestartedContainerLeadsImmediately(t *testing.T) {
 	s.service("first", "app: web", "{port: 80}")
 	s.apply(virtualIngress("web"))
 	r := newReplica(t, cp, "one", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_6a1f")
-	r.lead(t)
+	r.Lead(t)
 	s.awaitBackend("web-generated", "first")
 	r.Kill(t)
 	began := time.Now()
-	r.lead(t)
+	r.Lead(t)
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the replica led again after %s", took)
 	}
 	// A replica with another pod UID waits for the Lease to expire, even with the same pod name.
 	other := newReplica(t, cp, "other", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_0c2e")
 	other.Start(t)
-	lab.Poll(t, "the other replica to be ready", func() bool { status, _ := other.get(t, "/readyz"); return status == 200 })
+	lab.Poll(t, "the other replica to be ready", func() bool { status, _ := other.Get(t, "/readyz"); return status == 200 })
 	time.Sleep(2 * time.Second)
-	if other.state(t).Leads {
+	if other.State(t).Leads {
 		t.Error("two replicas lead")
 	}
 	r.Terminate(t)
 	s.removeService("first")
 	s.service("second", "app: web", "{port: 80}")
-	other.awaitLead(t)
+	other.AwaitLead(t)
 	s.awaitBackend("web-generated", "second")
 	other.Terminate(t)
 }

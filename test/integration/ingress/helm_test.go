@@ -198,10 +198,10 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 		}
 	}
 	run("install", "web", "CHART", "--set", "rbac.clusterWide=false", "--set", "namespaces={"+s.namespace+"}")
-	startDeployed := func(name string) *replica {
+	startDeployed := func(name string) *lab.Replica {
 		t.Helper()
 		r := newReplica(t, cp, name, account(s.namespace), append([]string{"--namespace", s.namespace}, s.deployedFlags()...)...)
-		r.lead(t)
+		r.Lead(t)
 		return r
 	}
 	r := startDeployed("ingress")

@@ -68,7 +68,7 @@ func TestHostsMayBeShared(t *testing.T) {
 	first, second := twoSites(t)
 	install(t, first.cp)
 	r := newReplica(t, first.cp, "sharing", account("oooi-system"), "--shared-hosts")
-	r.lead(t)
+	r.Lead(t)
 	for _, s := range []*site{first, second} {
 		s.apply(sharedHost("shared"))
 		s.awaitReason("shared", v1alpha1.ReasonResolved)

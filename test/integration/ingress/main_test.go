@@ -4,12 +4,8 @@ package ingress_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -52,29 +48,14 @@ func account(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":oooi-ingress"
 }
 
-// replica is an xdsd ingress process.
-type replica struct {
-	*lab.Daemon
-
-	http string
-}
-
 // newReplica returns a replica that is not started, with the rights of a user.
-func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *replica {
+func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *lab.Replica {
 	t.Helper()
-	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")
-	lab.Must(t, err)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	lab.Must(t, err)
-	r := &replica{http: l.Addr().String()}
-	lab.Must(t, l.Close())
-	args = append([]string{"ingress", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http}, args...)
-	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), args...) })
-	return r
+	return lab.NewReplica(t, cp, name, network.Binary(t, "xdsd"), user, append([]string{"ingress"}, args...)...)
 }
 
 // start starts a replica that leads the shared cluster. It is terminated when the test ends.
-func start(t *testing.T, args ...string) *replica {
+func start(t *testing.T, args ...string) *lab.Replica {
 	t.Helper()
 	cp := cluster.Get(t)
 	install(t, cp)
@@ -84,25 +65,8 @@ func start(t *testing.T, args ...string) *replica {
 			r.Terminate(t) // releases the Lease for the next test
 		}
 	})
-	r.lead(t)
+	r.Lead(t)
 	return r
-}
-
-// lead starts a replica and waits until it leads.
-func (r *replica) lead(t testing.TB) {
-	t.Helper()
-	r.Start(t)
-	r.awaitLead(t)
-}
-
-func (r *replica) awaitLead(t testing.TB) {
-	t.Helper()
-	lab.Await(t, "the replica to lead", func() string {
-		if state := r.state(t); !state.Leads || !state.Synced {
-			return fmt.Sprintf("%+v\n%s", state, r.Log.Tail())
-		}
-		return ""
-	})
 }
 
 // install applies the objects that exist once in a cluster.
@@ -116,37 +80,6 @@ func manifest(t testing.TB, name string) string {
 	t.Helper()
 	text := lab.ReadFile(t, "manifests", "ingress", name)
 	return string(text)
-}
-
-// state is the content of /state.
-type state struct{ Leads, Synced bool }
-
-// state returns the replica's state, or the zero value if the replica does not respond.
-func (r *replica) state(t testing.TB) state {
-	t.Helper()
-	var s state
-	if status, body := r.get(t, "/state"); status == http.StatusOK {
-		lab.Must(t, json.Unmarshal(body, &s))
-	}
-	return s
-}
-
-// metric returns the value of a series in /metrics, or "" if it does not exist.
-func (r *replica) metric(t testing.TB, line string) string {
-	t.Helper()
-	_, body := r.get(t, "/metrics")
-	for one := range strings.Lines(string(body)) {
-		if value, ok := strings.CutPrefix(one, line+" "); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// get requests a path of the replica. It returns 0 and nil if the replica does not respond.
-func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
-	t.Helper()
-	return lab.Get(t, "http://"+r.http+path)
 }
 
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {

@@ -87,25 +87,10 @@ func newSite(t *testing.T, replicas int, assigned bool) *site {
 func (s *site) allow(t *testing.T) {
 	t.Helper()
 	user := "hold-" + s.namespace
-	err := s.cp.ApplyYAML(t.Context(), fmt.Appendf(nil, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: hold, namespace: %[1]s}
-rules: [{apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [proxy], verbs: [get, watch, update]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: hold, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: hold}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s}]
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: proxy, namespace: %[1]s}
-`, s.namespace, user))
-	if err == nil {
-		s.kubeconfig, err = s.cp.UserKubeconfig(user)
-	}
+	s.cp.MustApply(t, lab.Role(s.namespace, "hold", user, "{apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [proxy], verbs: [get, watch, update]}"),
+		"{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: proxy, namespace: "+s.namespace+"}}")
+	var err error
+	s.kubeconfig, err = s.cp.UserKubeconfig(user)
 	lab.Must(t, err)
 }
 

@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"testing"
 
@@ -42,20 +41,10 @@ func (l *Lab) NewTenant(t *testing.T, hosted *lab.ControlPlane) *Tenant {
 		Namespace: management.Namespace(t),
 	}
 	hosted.MustApply(t, lab.Namespaces("openshift-ingress", "metallb-system"))
-	management.MustApply(t, lab.Namespaces(n.Namespace+"-demo"), n.Site().HostedCluster().YAML(), fmt.Sprintf(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: oooi-control, namespace: %[1]s}
-rules:
-- {apiGroups: [""], resources: [secrets], resourceNames: [demo-admin-kubeconfig], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, create, patch, delete]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: oooi-control, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
-subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
-`, n.Namespace))
+	management.MustApply(t, lab.Namespaces(n.Namespace+"-demo"), n.Site().HostedCluster().YAML(),
+		lab.Role(n.Namespace, "oooi-control", "system:serviceaccount:oooi-system:oooi-control",
+			`{apiGroups: [""], resources: [secrets], resourceNames: [demo-admin-kubeconfig], verbs: [get, list, watch]}`,
+			`{apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, create, patch, delete]}`))
 	n.createAPIServerService()
 	n.WriteKubeconfig(n.AdminKubeconfig())
 	if err := management.ApplyStatusYAML(t.Context(), []byte(lab.Merge(n.Site().HostedCluster().YAML(), "{spec: null, status: {kubeconfig: {name: demo-admin-kubeconfig}}}"))); err != nil {
@@ -84,7 +73,7 @@ func (l *Lab) NewTenantWithMetalLB(t *testing.T, pool string) *Tenant {
 
 // NewReadyTenant returns a tenant of NewTenantWithMetalLB whose apps ingress is enabled and has the address 192.0.2.200, and the
 // running control.
-func (l *Lab) NewReadyTenant(t *testing.T) (*Tenant, *Replica) {
+func (l *Lab) NewReadyTenant(t *testing.T) (*Tenant, *lab.Replica) {
 	t.Helper()
 	n := l.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	control := l.NewReplica(t, n.Management, "control")
