@@ -61,16 +61,9 @@ func (l *loopbackShow) startProxy() {
 	}
 	l.printf("$ xdsd %s &\n", strings.Join(serve, " "))
 	l.daemon(l.xdsd, serve...)
-	bootstrap := []string{
-		"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--admin-socket", filepath.Join(l.dir, "admin.sock"), "--socket", socket,
-	}
-	l.printf("$ xdsd %s > envoy.yaml\n$ envoy -c envoy.yaml $(xdsd ... --args) &\n", strings.Join(bootstrap, " "))
-	command := append([]string{l.xdsd}, bootstrap...)
-	envoy, err := lab.InstallEnvoy(l.ctx, nil)
-	l.check(err)
-	lab.NewEnvoy(l, lab.EnvoyConfig{
-		Binary: envoy, Bootstrap: []byte(l.output(command...)), Args: strings.Fields(l.output(append(command, "--args")...)), Logf: progress,
-	})
+	bootstrap := []string{"--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--admin-socket", filepath.Join(l.dir, "admin.sock"), "--socket", socket}
+	l.printf("$ xdsd bootstrap %s > envoy.yaml\n$ envoy -c envoy.yaml $(xdsd ... --args) &\n", strings.Join(bootstrap, " "))
+	lab.NewProxy(l, l.xdsd, bootstrap...)
 	shop := visit{url: "https://" + shopName + "/", trust: "shop.crt"}
 	vm := l.from(demoVM)
 	l.await("the app shop to answer through the proxy", func() (bool, string) {

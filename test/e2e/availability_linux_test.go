@@ -240,7 +240,7 @@ func (s *site) pods(t *testing.T, component string) []corev1.Pod {
 	if component != "" {
 		label += "," + v1alpha1.LabelComponent + "=" + component
 	}
-	list, err := kube(t, s.cp).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: label})
+	list, err := s.cp.Kube(t).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: label})
 	lab.Must(t, err)
 	return list.Items
 }
@@ -282,7 +282,7 @@ func (s *site) remove(component string) func(*testing.T) {
 		t.Helper()
 		before := s.pods(t, component)
 		for _, pod := range before {
-			lab.Must(t, kube(t, s.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+			lab.Must(t, s.cp.Kube(t).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 		}
 		s.awaitOthers(t, component, before, "")
 	}

@@ -130,7 +130,7 @@ func (s *site) refusals() []event {
 			s.cp.MustApply(t, webhook)
 			pod := s.pods(t, v1alpha1.ComponentDNS)[0]
 			denied := func() bool {
-				_, err := kube(t, s.cp).CoreV1().Pods("clusters").Update(t.Context(), &pod, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+				_, err := s.cp.Kube(t).CoreV1().Pods("clusters").Update(t.Context(), &pod, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 				return err != nil && strings.Contains(err.Error(), "unserved.example.com")
 			}
 			lab.Poll(t, "the webhook to take effect", denied)
@@ -216,7 +216,7 @@ func (s *site) attach(t *testing.T, config string) (previous string) {
 // otherImage returns the one of oooiImage and secondImage that DNS does not use now.
 func (s *site) otherImage(t *testing.T) string {
 	t.Helper()
-	set, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})
+	set, err := s.cp.Kube(t).AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})
 	lab.Must(t, err)
 	if set.Spec.Template.Spec.Containers[0].Image == secondImage {
 		return oooiImage

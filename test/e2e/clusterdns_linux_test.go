@@ -126,7 +126,7 @@ func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 // corefile returns the Corefile of the cluster's DNS.
 func (s *site) corefile(t *testing.T) string {
 	t.Helper()
-	m, err := kube(t, s.cp).CoreV1().ConfigMaps("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
+	m, err := s.cp.Kube(t).CoreV1().ConfigMaps("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
 	lab.Must(t, err)
 	return m.Data["Corefile"]
 }

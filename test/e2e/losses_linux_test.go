@@ -63,7 +63,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 		return func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			pod := which(t, p)
-			lab.Must(t, kube(t, c.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+			lab.Must(t, c.cp.Kube(t).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			c.awaitReplacement(t, pod)
 		}
 	}

@@ -136,7 +136,7 @@ func (c *twoNodes) awaitProxies(t *testing.T, arp *lab.ARPWatch) (holder, other 
 // lease returns the Lease of the floating address.
 func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
-	lease, err := kube(t, c.cp).CoordinationV1().Leases("clusters").Get(t.Context(), "demo-proxy-address", metav1.GetOptions{})
+	lease, err := c.cp.Kube(t).CoordinationV1().Leases("clusters").Get(t.Context(), "demo-proxy-address", metav1.GetOptions{})
 	lab.Must(t, err)
 	return lease
 }
@@ -149,7 +149,7 @@ func (c *twoNodes) awaitMetrics(t *testing.T, holder *corev1.Pod) {
 		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			text, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9906", "metrics", nil).DoRaw(ctx)
+			text, err := c.cp.Kube(t).CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9906", "metrics", nil).DoRaw(ctx)
 			want := "\nxdsd_hold_holding 0\n"
 			if pod.Name == holder.Name {
 				want = "\nxdsd_hold_holding 1\n"
@@ -176,7 +176,7 @@ func (c *twoNodes) node(pod *corev1.Pod) *lab.Node {
 func (c *twoNodes) ready(t *testing.T) {
 	t.Helper()
 	await(t, "everything to be ready", func() string {
-		nodes, err := kube(t, c.cp).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		nodes, err := c.cp.Kube(t).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -204,7 +204,7 @@ func (c *twoNodes) unready(t *testing.T) string {
 func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	await(t, "another Pod "+pod.Name+" to be ready", func() string {
-		now, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		now, err := c.cp.Kube(t).CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err.Error()
@@ -218,7 +218,7 @@ func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 // cordon makes a node unschedulable or schedulable.
 func (s *site) cordon(t *testing.T, n *lab.Node, closed bool) {
 	t.Helper()
-	_, err := kube(t, s.cp).CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
+	_, err := s.cp.Kube(t).CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
 	lab.Must(t, err)
 }
 
@@ -235,7 +235,7 @@ func (c *twoNodes) evict(t *testing.T, pod *corev1.Pod) {
 
 func (c *twoNodes) tryEvict(t *testing.T, pod *corev1.Pod, how metav1.DeleteOptions) error {
 	t.Helper()
-	return kube(t, c.cp).PolicyV1().Evictions(pod.Namespace).Evict(t.Context(), &policyv1.Eviction{
+	return c.cp.Kube(t).PolicyV1().Evictions(pod.Namespace).Evict(t.Context(), &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}, DeleteOptions: &how,
 	})
 }

@@ -17,13 +17,6 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(cp.RESTConfig())
-	lab.Must(t, err)
-	return client
-}
-
 // restricted creates a namespace for one test that enforces the Pod Security level "restricted".
 func restricted(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
@@ -41,7 +34,7 @@ func await(t *testing.T, what string, check func() string) {
 // readyPod waits until the only Pod with a label is ready, and returns it.
 func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod corev1.Pod) {
 	t.Helper()
-	client := kube(t, cp)
+	client := cp.Kube(t)
 	await(t, "a Pod "+label+" to be ready", func() string {
 		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: label})
 		if err != nil {
@@ -76,7 +69,7 @@ func state(pod *corev1.Pod) string {
 
 func getPod(t *testing.T, cp *lab.ControlPlane, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := kube(t, cp).CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	pod, err := cp.Kube(t).CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	lab.Must(t, err)
 	return pod
 }
@@ -85,7 +78,7 @@ func getPod(t *testing.T, cp *lab.ControlPlane, namespace, name string) *corev1.
 // because kube-proxy observes a new Service with a delay.
 func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...string) string {
 	t.Helper()
-	client := kube(t, cp)
+	client := cp.Kube(t)
 	yes, no := true, false
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -110,7 +103,7 @@ func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...
 // awaitSuccess waits until a Pod has succeeded, and returns its log.
 func awaitSuccess(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
 	t.Helper()
-	client := kube(t, cp)
+	client := cp.Kube(t)
 	pod := getPod(t, cp, namespace, name)
 	logIfFailed(t, cp, *pod)
 	await(t, "Pod "+name+" to succeed", func() string {
@@ -130,7 +123,7 @@ func podLog(t *testing.T, cp *lab.ControlPlane, pod *corev1.Pod, which *corev1.P
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second) // also called at the end of a test
 	defer cancel()
-	log, err := kube(t, cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, which).DoRaw(ctx)
+	log, err := cp.Kube(t).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, which).DoRaw(ctx)
 	return string(log), err
 }
 
@@ -161,7 +154,7 @@ func events(t *testing.T, client *kubernetes.Clientset, namespace string) string
 
 func clusterIP(t *testing.T, cp *lab.ControlPlane, namespace, service string) string {
 	t.Helper()
-	s, err := kube(t, cp).CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
+	s, err := cp.Kube(t).CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
 	lab.Must(t, err)
 	return s.Spec.ClusterIP
 }

@@ -239,7 +239,7 @@ func (d *disconnected) prove(t *testing.T, s *snapshot) {
 	t.Helper()
 	used := map[string]bool{}
 	for _, namespace := range []string{"clusters", "oooi-system"} {
-		pods, err := kube(t, d.cp).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=oooi"})
+		pods, err := d.cp.Kube(t).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=oooi"})
 		lab.Must(t, err)
 		for i := range pods.Items {
 			for _, c := range pods.Items[i].Status.ContainerStatuses {

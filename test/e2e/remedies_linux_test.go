@@ -28,13 +28,13 @@ func (s *site) remedied() []event {
 	edit := func(set, patch string) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Helper()
-			_, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other-client"})
+			_, err := s.cp.Kube(t).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other-client"})
 			lab.Must(t, err)
 		}
 	}
 	restartWithoutConfig := func(t *testing.T) {
 		t.Helper()
-		maps, pods := kube(t, s.cp).CoreV1().ConfigMaps("clusters"), kube(t, s.cp).CoreV1().Pods("clusters")
+		maps, pods := s.cp.Kube(t).CoreV1().ConfigMaps("clusters"), s.cp.Kube(t).CoreV1().Pods("clusters")
 		pod, err := pods.Get(t.Context(), "demo-dns-0", metav1.GetOptions{})
 		lab.Must(t, err)
 		for _, v := range pod.Spec.Volumes {

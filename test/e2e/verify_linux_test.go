@@ -123,7 +123,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 			t.Errorf("exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
 		}
 		for _, job := range s.jobs(t) { // which the garbage collector deletes when its TTL is over
-			if err := kube(t, s.cp).BatchV1().Jobs("clusters").Delete(t.Context(), job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}); err != nil {
+			if err := s.cp.Kube(t).BatchV1().Jobs("clusters").Delete(t.Context(), job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -218,7 +218,7 @@ func (s *site) cutOff(t *testing.T) {
 // jobs returns the names of the Jobs in the Infra's namespace.
 func (s *site) jobs(t *testing.T) (names []string) {
 	t.Helper()
-	list, err := kube(t, s.cp).BatchV1().Jobs("clusters").List(t.Context(), metav1.ListOptions{})
+	list, err := s.cp.Kube(t).BatchV1().Jobs("clusters").List(t.Context(), metav1.ListOptions{})
 	lab.Must(t, err)
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -230,7 +230,7 @@ func (s *site) jobs(t *testing.T) (names []string) {
 func (s *site) everything(t *testing.T) []string {
 	t.Helper()
 	list := listObjects(t, s.cp)
-	leases, err := kube(t, s.cp).CoordinationV1().Leases("clusters").List(t.Context(), metav1.ListOptions{})
+	leases, err := s.cp.Kube(t).CoordinationV1().Leases("clusters").List(t.Context(), metav1.ListOptions{})
 	lab.Must(t, err)
 	for i := range leases.Items {
 		list = append(list, "Lease "+leases.Items[i].Name)

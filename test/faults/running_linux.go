@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -186,11 +185,9 @@ func (r *Running) setup() {
 // start runs the pods that the controllers created, and assigns the apps address.
 func (r *Running) start() {
 	r.Helper()
-	kube, err := kubernetes.NewForConfig(r.ControlPlane.RESTConfig())
-	lab.Must(r, err)
 	envoy, err := lab.FindEnvoy(r.Context(), nil)
 	lab.Must(r, err)
-	runner := &lab.PodRunner{ControlPlane: r.ControlPlane, Client: kube, Programs: map[string]string{"/envoy": envoy}}
+	runner := &lab.PodRunner{ControlPlane: r.ControlPlane, Client: r.ControlPlane.Kube(r), Programs: map[string]string{"/envoy": envoy}}
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		runner.Programs["/"+name] = r.Network.Binary(r.T, name)
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,14 @@ func (cp *ControlPlane) Client(tb testing.TB) client.Client {
 	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
 	Must(tb, err)
 	return c
+}
+
+// Kube returns an administrator's typed clients.
+func (cp *ControlPlane) Kube(tb testing.TB) *kubernetes.Clientset {
+	tb.Helper()
+	kube, err := kubernetes.NewForConfig(cp.RESTConfig())
+	Must(tb, err)
+	return kube
 }
 
 // AwaitDeleted waits until an object does not exist. Only its type, namespace and name are used.

@@ -14,8 +14,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -57,8 +59,15 @@ func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 	if config.Logf == nil {
 		config.Logf = tb.Logf
 	}
-	e, err := StartEnvoy(tb.Context(), config)
+	socket, err := adminSocket(config.Bootstrap)
 	Must(tb, err)
+	if config.Binary == "" {
+		config.Binary, err = FindEnvoy(tb.Context(), config.Logf)
+		Must(tb, err)
+	}
+	dir, err := writeBootstrap(config.Bootstrap)
+	Must(tb, err)
+	e := &Envoy{config: config, dir: dir, admin: socketClient(socket), launcher: newLauncher()}
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Log(e.Logs())
@@ -67,38 +76,21 @@ func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 			tb.Error(err)
 		}
 	})
+	Must(tb, e.Start(tb.Context()))
 	return e
 }
 
-// StartEnvoy starts an Envoy and returns when it is ready. The context bounds only the start: Envoy runs
-// until Kill or Stop, or until this process ends.
-func StartEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
-	e, err := startEnvoy(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("starting Envoy: %w", err)
-	}
-	return e, nil
-}
-
-func startEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
-	socket, err := adminSocket(config.Bootstrap)
-	if err != nil {
-		return nil, err
-	}
-	if config.Binary == "" {
-		if config.Binary, err = FindEnvoy(ctx, config.Logf); err != nil {
-			return nil, err
+// NewProxy is NewEnvoy with the configuration and the arguments that 'xdsd bootstrap' prints with flags.
+func NewProxy(tb testing.TB, xdsd string, flags ...string) *Envoy {
+	tb.Helper()
+	bootstrap := func(more ...string) string {
+		r := Execute(tb, time.Minute, slices.Concat([]string{xdsd, "bootstrap"}, flags, more)...)
+		if r.Code != 0 {
+			tb.Fatalf("xdsd bootstrap %q: exit code %d: %s", flags, r.Code, r.Stderr)
 		}
+		return r.Stdout
 	}
-	dir, err := writeBootstrap(config.Bootstrap)
-	if err != nil {
-		return nil, err
-	}
-	e := &Envoy{config: config, dir: dir, admin: socketClient(socket), launcher: newLauncher()}
-	if err := e.Start(ctx); err != nil {
-		return nil, errors.Join(err, e.Stop())
-	}
-	return e, nil
+	return NewEnvoy(tb, EnvoyConfig{Bootstrap: []byte(bootstrap()), Args: strings.Fields(bootstrap("--args"))})
 }
 
 // adminSocket returns the path of the admin interface's Unix socket.

@@ -133,15 +133,7 @@ func (s *site) startProxy(t *testing.T, cp *lab.ControlPlane) {
 	socket := filepath.Join(s.dir, "xdsd.sock")
 	s.start(t, "xdsd", "serve", "--kubeconfig", cp.Kubeconfig(), "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
 		"--hosted-cluster", "clusters/demo", "--socket", socket, "--bind", proxyServer, "--http", "127.0.0.1:9902")
-	bootstrap := []string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--socket", socket, "--admin-socket", filepath.Join(s.dir, "admin.sock")}
-	xdsdOutput := func(args ...string) []byte {
-		out, err := exec.CommandContext(t.Context(), network.Binary(t, "xdsd"), args...).Output()
-		if err != nil {
-			t.Fatalf("xdsd %v: %v", args, err)
-		}
-		return out
-	}
-	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: xdsdOutput(bootstrap...), Args: strings.Fields(string(xdsdOutput(append(bootstrap, "--args")...)))})
+	lab.NewProxy(t, network.Binary(t, "xdsd"), "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--socket", socket, "--admin-socket", filepath.Join(s.dir, "admin.sock"))
 }
 
 // start starts one of the project's daemons, which is killed when the test ends.

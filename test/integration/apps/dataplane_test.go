@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/densityops/oooi/test/integration/internal/tenant"
@@ -84,23 +83,8 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	tenants.NewReplica(t, d.Management, "control").Start(t)
 	d.coredns.Start(t)
 	d.serve.Start(t)
-	flags := []string{"bootstrap", "--proxy-server", self, "--node-id", "demo", "--metrics-address", "127.0.9.1", "--socket", socket, "--admin-socket", filepath.Join(dir, "admin.sock")}
-	d.envoy = lab.NewEnvoy(t, lab.EnvoyConfig{
-		Bootstrap: output(t, xdsd, flags...), Logf: t.Logf,
-		Args: strings.Fields(string(output(t, xdsd, append(flags, "--args")...))),
-	})
+	d.envoy = lab.NewProxy(t, xdsd, "--proxy-server", self, "--node-id", "demo", "--metrics-address", "127.0.9.1", "--socket", socket, "--admin-socket", filepath.Join(dir, "admin.sock"))
 	return d
-}
-
-func output(t *testing.T, command string, args ...string) []byte {
-	t.Helper()
-	cmd := exec.Command(command, args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
-	}
-	return out
 }
 
 // backend serves the apps at an address.

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -145,7 +144,7 @@ func (f *fleet) measureRest(control *lab.Replica) use {
 // apiServerMetric returns a metric of an API server, as lab.Metric.
 func apiServerMetric(t *testing.T, cp *lab.ControlPlane, metric string) float64 {
 	t.Helper()
-	page, err := kubernetes.NewForConfigOrDie(cp.RESTConfig()).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	page, err := cp.Kube(t).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	lab.Must(t, err)
 	return lab.Metric(t, page, metric)
 }

@@ -1,14 +1,12 @@
 package ovn_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,9 +72,7 @@ func newSite(t *testing.T) *site {
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		s.programs["/"+name] = network.Binary(t, name)
 	}
-	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
+	s.kube = s.cp.Kube(t)
 	s.render()
 	// Servers with certificates for the control-plane names.
 	cluster := s.objects.HostedCluster()
@@ -97,15 +93,12 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: %s}
 spec: {config: '%s'}
 `, s.objects.Namespace, definition)
-	file := filepath.Join(s.TempDir(), "infra.yaml")
-	lab.Must(s, os.WriteFile(file, []byte(text), 0o600))
-	cmd := exec.CommandContext(s.Context(), network.Binary(s, "kubectl-oooi"), "setup", "-f", file, "--image", "localhost/oooi:test", "--dry-run=client")
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		s.Fatalf("kubectl oooi setup: %v\n%s", err, &stderr)
+	file := lab.WriteFile(s, text, s.TempDir(), "infra.yaml")
+	r := lab.Execute(s, lab.WaitTimeout, network.Binary(s, "kubectl-oooi"), "setup", "-f", file, "--image", "localhost/oooi:test", "--dry-run=client")
+	if r.Code != 0 {
+		s.Fatalf("kubectl oooi setup: exit code %d\n%s", r.Code, r.Stderr)
 	}
-	objects, err := lab.ParseYAML(stdout.Bytes())
+	objects, err := lab.ParseYAML([]byte(r.Stdout))
 	lab.Must(s, err)
 	authority, err := json.Marshal(string(s.cp.RESTConfig().CAData))
 	lab.Must(s, err)

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -58,8 +55,8 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
 	s := &site{T: t, management: management.Get(t), hosted: hosted.Get(t)}
-	s.client, s.kube = clients(t, s.management)
-	s.guest, s.guestKube = clients(t, s.hosted)
+	s.client, s.kube = s.management.Client(t), s.management.Kube(t)
+	s.guest, s.guestKube = s.hosted.Client(t), s.hosted.Kube(t)
 	envoy, err := lab.FindEnvoy(t.Context(), nil)
 	lab.Must(t, err)
 	s.image = map[string]string{"/envoy": envoy}
@@ -77,13 +74,6 @@ func newSite(t *testing.T) *site {
 	s.controlPlane(cluster)
 	s.setup(infra)
 	return s
-}
-
-func clients(t *testing.T, cp *lab.ControlPlane) (client.Client, kubernetes.Interface) {
-	t.Helper()
-	kube, err := kubernetes.NewForConfig(cp.RESTConfig())
-	lab.Must(t, err)
-	return cp.Client(t), kube
 }
 
 // controlPlane publishes the hosted cluster's API server, and stand-ins for the other servers of its control
@@ -106,12 +96,10 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 // setup runs kubectl oooi setup.
 func (s *site) setup(infra string) {
 	s.Helper()
-	file := filepath.Join(s.TempDir(), "infra.yaml")
-	lab.Must(s, os.WriteFile(file, []byte(infra), 0o600))
-	cmd := exec.CommandContext(s.Context(), network.Binary(s.T, "kubectl-oooi"),
-		"setup", "-f", file, "--image", "localhost/oooi:test", "--wait=false", "--kubeconfig", s.management.Kubeconfig())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.Fatalf("%s: %v\n%s", cmd, err, out)
+	r := lab.Execute(s, lab.WaitTimeout, network.Binary(s.T, "kubectl-oooi"), "setup", "-f", lab.WriteFile(s, infra, s.TempDir(), "infra.yaml"),
+		"--image", "localhost/oooi:test", "--wait=false", "--kubeconfig", s.management.Kubeconfig())
+	if r.Code != 0 {
+		s.Fatalf("setup: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 }
 
