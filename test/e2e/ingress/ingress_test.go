@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/test/ingresstest"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -32,9 +33,9 @@ func TestContourServesTheIngress(t *testing.T) {
 			if c.after != c.before {
 				startServer(t, c.after, "at "+c.after)
 			}
-			s := newSite(t, cp)
+			s := &site{ingresstest.New(t, cp)}
 			s.virtualIngress(c.host, c.mode)
-			s.mirror("a-first", c.before)
+			s.Mirrored("a-first", tenantLabels, c.before)
 			alias := s.awaitService("a-first").Alias
 			secret := s.awaitSecret()
 			s.checkCertificateOwner()
@@ -43,14 +44,14 @@ func TestContourServesTheIngress(t *testing.T) {
 			await(t, "Contour to serve the WebSocket", func() error { return b.checkEchoes(t.Context(), "at "+c.before) })
 			checkAnnotations(t, b)
 
-			generation := s.ingress().Generation
+			generation := s.Ingress("web-generated").Generation
 			var clusterIP string
 			var endpoints []string
 			if c.same {
-				clusterIP, endpoints = s.service(alias).Spec.ClusterIP, s.endpoints(alias)
+				clusterIP, endpoints = s.GetService(alias).Spec.ClusterIP, s.Endpoints(alias)
 			}
-			s.removeMirrored("a-first")
-			s.mirror("a-second", c.after)
+			s.RemoveMirrored("a-first")
+			s.Mirrored("a-second", tenantLabels, c.after)
 			current := s.awaitService("a-second").Alias
 			await(t, "Contour to serve the new Service", func() error { return b.checkServes(t.Context(), "at "+c.after) })
 			await(t, "Contour to serve the WebSocket of the new Service", func() error { return b.checkEchoes(t.Context(), "at "+c.after) })
@@ -58,16 +59,16 @@ func TestContourServesTheIngress(t *testing.T) {
 			if current != alias {
 				t.Errorf("alias is %q, was %q", current, alias)
 			}
-			if now := s.ingress().Generation; (now == generation) != c.same {
+			if now := s.Ingress("web-generated").Generation; (now == generation) != c.same {
 				t.Errorf("generation of the Ingress is %d, was %d", now, generation)
 			}
 			if !c.same {
 				return
 			}
-			if now := s.service(alias).Spec.ClusterIP; now != clusterIP || now == "" {
+			if now := s.GetService(alias).Spec.ClusterIP; now != clusterIP || now == "" {
 				t.Errorf("ClusterIP of the alias is %q, was %q", now, clusterIP)
 			}
-			if now := s.endpoints(alias); !slices.Equal(now, endpoints) || len(now) != 1 {
+			if now := s.Endpoints(alias); !slices.Equal(now, endpoints) || len(now) != 1 {
 				t.Errorf("endpoints of the alias are %q, were %q", now, endpoints)
 			}
 		})
@@ -77,14 +78,16 @@ func TestContourServesTheIngress(t *testing.T) {
 // checkCertificateOwner checks that cert-manager created the certificate for the annotation of the generated
 // Ingress.
 func (s *site) checkCertificateOwner() {
-	s.t.Helper()
+	s.Helper()
 	certificate := &unstructured.Unstructured{}
 	certificate.SetAPIVersion("cert-manager.io/v1")
 	certificate.SetKind("Certificate")
-	lab.Must(s.t, s.get("web-tls", certificate))
+	if !s.Get(certificate, "web-tls") {
+		s.Fatal("no Certificate")
+	}
 	owners := certificate.GetOwnerReferences()
-	if len(owners) != 1 || owners[0].Kind != "Ingress" || owners[0].UID != s.ingress().UID {
-		s.t.Errorf("owners of the certificate: %+v", owners)
+	if len(owners) != 1 || owners[0].Kind != "Ingress" || owners[0].UID != s.Ingress("web-generated").UID {
+		s.Errorf("owners of the certificate: %+v", owners)
 	}
 }
 

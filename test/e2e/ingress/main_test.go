@@ -54,10 +54,7 @@ func startAll(t *testing.T, cp *lab.ControlPlane) {
 // startXDSD starts xdsd ingress with the rights of its manifest.
 func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
-	root, err := lab.Root()
-	lab.Must(t, err)
-	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "namespace.yaml"))
-	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "controller", "rbac.yaml"))
+	cp.MustApply(t, string(lab.ReadFile(t, "manifests/ingress/namespace.yaml")), string(lab.ReadFile(t, "manifests/ingress/controller/rbac.yaml")))
 	startDaemon(t, "xdsd", network.Binary(t, "xdsd"), "ingress",
 		"--kubeconfig", accountKubeconfig(t, cp, "oooi-system:oooi-ingress"), "--namespace", "oooi-system")
 }
@@ -68,7 +65,7 @@ func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	binary, err := lab.BuildCertManager(t.Context(), t.Logf)
 	lab.Must(t, err)
 	startDaemon(t, "cert-manager", binary, "--kubeconfig", cp.Kubeconfig())
-	apply(t, cp, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
+	cp.MustApply(t, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
 }
 
 // startContour starts Contour with the rights of its own manifests, and an Envoy that it configures.
@@ -77,9 +74,11 @@ func startContour(t *testing.T, cp *lab.ControlPlane) {
 	source, err := lab.ModuleDir(t.Context(), "github.com/projectcontour/contour")
 	lab.Must(t, err)
 	for _, name := range []string{"00-common.yaml", "02-role-contour.yaml", "02-rbac.yaml"} {
-		applyFile(t, cp, filepath.Join(source, "examples", "contour", name))
+		text, err := os.ReadFile(filepath.Join(source, "examples", "contour", name))
+		lab.Must(t, err)
+		cp.MustApply(t, string(text))
 	}
-	apply(t, cp, "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: contour}, spec: {controller: projectcontour.io/ingress-controller}}")
+	cp.MustApply(t, "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: contour}, spec: {controller: projectcontour.io/ingress-controller}}")
 	binary, err := lab.BuildContour(t.Context(), t.Logf)
 	lab.Must(t, err)
 	const xds, xdsPort = "127.0.0.1", "8001"
@@ -115,18 +114,6 @@ func accountKubeconfig(t *testing.T, cp *lab.ControlPlane, account string) strin
 	file, err := cp.UserKubeconfig("system:serviceaccount:"+account, "system:serviceaccounts")
 	lab.Must(t, err)
 	return file
-}
-
-func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
-	t.Helper()
-	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
-}
-
-func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	lab.Must(t, err)
-	apply(t, cp, string(text))
 }
 
 // await is lab.Await for a check that returns an error.

@@ -20,31 +20,31 @@ import (
 func TestOrphanedObjectsAreAdopted(t *testing.T) {
 	r := start(t)
 	s := newSite(t)
-	s.mirrored("first", "app: web", "198.51.100.7")
+	s.Mirrored("first", "app: web", "198.51.100.7")
 	v := virtualIngressOf("web", "app: web", "name: http", "backendMode: Alias")
-	s.apply(v)
-	s.awaitReason("web", v1alpha1.ReasonResolved)
+	s.Apply(v)
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
 	alias := s.alias("web", "first")
-	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
-	before := s.ingress("web-generated")
+	s.AwaitEndpoints(alias, "198.51.100.7:30080 http")
+	before := s.Ingress("web-generated")
 	r.Terminate(t)
 	for _, o := range s.generated(alias) {
-		s.patch(o, o.GetName(), `{"metadata":{"ownerReferences":null}}`)
+		s.Patch(o, o.GetName(), `{"metadata":{"ownerReferences":null}}`)
 	}
-	s.remove(&v1alpha1.VirtualIngress{}, "web")
+	s.Remove(&v1alpha1.VirtualIngress{}, "web")
 	// The Service is deleted while the controller does not run, so its addresses may belong to another Service.
-	s.removeService("first")
+	s.RemoveService("first")
 	r.Lead(t)
-	s.apply(v)
-	lab.Await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.endpoints(alias), " ") })
-	s.mirrored("second", "app: web", "198.51.100.8")
-	s.awaitReason("web", v1alpha1.ReasonResolved)
-	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
-	if now := s.ingress("web-generated"); now.UID != before.UID {
+	s.Apply(v)
+	lab.Await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.Endpoints(alias), " ") })
+	s.Mirrored("second", "app: web", "198.51.100.8")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
+	s.AwaitEndpoints(alias, "198.51.100.8:30080 http")
+	if now := s.Ingress("web-generated"); now.UID != before.UID {
 		t.Error("the Ingress was recreated")
 	}
 	for _, o := range s.generated(alias) {
-		if owner := metav1.GetControllerOf(o); owner == nil || owner.UID != s.virtual("web").UID {
+		if owner := metav1.GetControllerOf(o); owner == nil || owner.UID != s.Virtual("web").UID {
 			t.Errorf("%T %s has owner %v", o, o.GetName(), owner)
 		}
 	}
@@ -52,10 +52,10 @@ func TestOrphanedObjectsAreAdopted(t *testing.T) {
 
 // generated returns the Ingress and the alias of the VirtualIngress web, and the alias's EndpointSlices.
 func (s *site) generated(alias string) []client.Object {
-	s.t.Helper()
+	s.Helper()
 	list := &discoveryv1.EndpointSliceList{}
-	lab.Must(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}))
-	all := []client.Object{s.ingress("web-generated"), s.getService(alias)}
+	lab.Must(s.TB, s.Client.List(s.Context(), list, client.InNamespace(s.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}))
+	all := []client.Object{s.Ingress("web-generated"), s.GetService(alias)}
 	for i := range list.Items {
 		all = append(all, &list.Items[i])
 	}
@@ -73,14 +73,14 @@ func TestForeignIngressIsNotAdopted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t)
-			s.service("first", "app: web", "{port: 80}")
-			s.apply(virtualIngress("web"))
-			s.awaitReason("web", v1alpha1.ReasonResolved)
+			s.Service("first", "app: web", "{port: 80}")
+			s.Apply(virtualIngress("web"))
+			s.AwaitReason("web", v1alpha1.ReasonResolved)
 			owner := &corev1.ConfigMap{}
-			lab.Poll(t, "an owner", func() bool { return s.get(owner, "kube-root-ca.crt") })
-			s.patch(&networkingv1.Ingress{}, "web-generated", strings.Replace(tc.metadata, "UID", string(owner.UID), 1))
-			s.awaitReason("web", v1alpha1.ReasonConflict)
-			if i := s.ingress("web-generated"); metav1.GetControllerOf(i) != nil && metav1.GetControllerOf(i).Kind == "VirtualIngress" {
+			lab.Poll(t, "an owner", func() bool { return s.Get(owner, "kube-root-ca.crt") })
+			s.Patch(&networkingv1.Ingress{}, "web-generated", strings.Replace(tc.metadata, "UID", string(owner.UID), 1))
+			s.AwaitReason("web", v1alpha1.ReasonConflict)
+			if i := s.Ingress("web-generated"); metav1.GetControllerOf(i) != nil && metav1.GetControllerOf(i).Kind == "VirtualIngress" {
 				t.Errorf("the Ingress was adopted: %+v", i.ObjectMeta)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/ingresstest"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -83,7 +84,7 @@ type fleet struct {
 func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	b.Helper()
 	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi}})
-	f := &fleet{site: newSiteIn(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
+	f := &fleet{site: &site{ingresstest.New(b, cp)}, virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
 	install(b, cp)
 	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))
 	f.replica.Lead(b)
@@ -95,7 +96,7 @@ func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	}
 	mode := map[bool]string{false: "Direct", true: "Alias"}[aliases]
 	for i := range virtual {
-		f.apply(virtualIngressOf(fmt.Sprintf("v-%d", i), tenantLabels(i), "number: 80", "backendMode: "+mode))
+		f.Apply(virtualIngressOf(fmt.Sprintf("v-%d", i), tenantLabels(i), "number: 80", "backendMode: "+mode))
 	}
 	return f
 }
@@ -107,8 +108,8 @@ func tenantLabels(i int) string {
 
 // create creates Service number i. It is headless, because there are fewer ClusterIPs than Services.
 func (f *fleet) create(name string, i int) {
-	f.t.Helper()
-	f.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {clusterIP: None, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: 30080}]}}",
+	f.Helper()
+	f.Apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {clusterIP: None, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: 30080}]}}",
 		name, tenantLabels(i)))
 }
 
@@ -120,7 +121,7 @@ func (f *fleet) start(b *testing.B) {
 	f.replica.Start(b)
 	lab.Await(b, "all VirtualIngresses to be resolved", func() string {
 		list, resolved := &v1alpha1.VirtualIngressList{}, 0
-		lab.Must(b, f.client.List(b.Context(), list, client.InNamespace(f.namespace)))
+		lab.Must(b, f.Client.List(b.Context(), list, client.InNamespace(f.Namespace)))
 		for _, v := range list.Items {
 			if len(v.Status.Conditions) > 0 && v.Status.Conditions[0].Reason == v1alpha1.ReasonResolved {
 				resolved++
@@ -138,14 +139,14 @@ func (f *fleet) start(b *testing.B) {
 // Service.
 func (f *fleet) watch(b *testing.B) {
 	b.Helper()
-	c, err := client.NewWithWatch(f.cp.RESTConfig(), client.Options{})
+	c, err := client.NewWithWatch(f.ControlPlane.RESTConfig(), client.Options{})
 	lab.Must(b, err)
 	var list client.ObjectList = &networkingv1.IngressList{}
 	if f.aliases {
 		list = &corev1.ServiceList{}
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	w, err := c.Watch(ctx, list, client.InNamespace(f.namespace))
+	w, err := c.Watch(ctx, list, client.InNamespace(f.Namespace))
 	lab.Must(b, err)
 	ended := make(chan struct{})
 	b.Cleanup(func() { cancel(); w.Stop(); <-ended })
@@ -155,7 +156,7 @@ func (f *fleet) watch(b *testing.B) {
 			name := ""
 			switch o := e.Object.(type) {
 			case *networkingv1.Ingress:
-				name = f.namespace + "/" + o.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+				name = f.Namespace + "/" + o.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
 			case *corev1.Service:
 				name = o.Annotations[v1alpha1.AnnotationAliasOf]
 			}
@@ -172,12 +173,12 @@ func (f *fleet) watch(b *testing.B) {
 // recreateService recreates a Service under another name. It returns the time of the API server's reply, and a channel that
 // receives the time at which an Ingress or alias leads to it.
 func (f *fleet) recreateService(i, round int) (time.Time, chan time.Time) {
-	f.t.Helper()
-	f.removeService(f.current[i])
+	f.Helper()
+	f.RemoveService(f.current[i])
 	f.current[i] = fmt.Sprintf("a-%d-%d", i, round)
 	ch := make(chan time.Time, 1)
 	f.mu.Lock()
-	f.expected[f.namespace+"/"+f.current[i]] = ch
+	f.expected[f.Namespace+"/"+f.current[i]] = ch
 	f.mu.Unlock()
 	f.create(f.current[i], i)
 	return time.Now(), ch

@@ -19,15 +19,15 @@ import (
 func TestContestedIngressIsUpdatedWithBackoff(t *testing.T) {
 	start(t)
 	s := newSite(t)
-	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualIngress("web"))
-	s.awaitReason("web", v1alpha1.ReasonResolved)
+	s.Service("first", "app: web", "{port: 80}")
+	s.Apply(virtualIngress("web"))
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
 
-	c, err := client.NewWithWatch(s.cp.RESTConfig(), client.Options{})
+	c, err := client.NewWithWatch(s.ControlPlane.RESTConfig(), client.Options{})
 	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := c.Watch(ctx, &networkingv1.IngressList{}, client.InNamespace(s.namespace))
+	w, err := c.Watch(ctx, &networkingv1.IngressList{}, client.InNamespace(s.Namespace))
 	lab.Must(t, err)
 	ended := make(chan int)
 	go func() {
@@ -45,7 +45,7 @@ func TestContestedIngressIsUpdatedWithBackoff(t *testing.T) {
 		}
 		ended <- changes
 	}()
-	s.awaitMessage("web", v1alpha1.ReasonContested, "another client keeps changing Ingress web-generated")
+	s.AwaitMessage("web", v1alpha1.ReasonContested, "another client keeps changing Ingress web-generated")
 	const duration = 8 * time.Second
 	time.Sleep(duration)
 	cancel()
@@ -55,8 +55,8 @@ func TestContestedIngressIsUpdatedWithBackoff(t *testing.T) {
 		t.Errorf("in %s the other manager reverted %d updates", duration, changes)
 	}
 	// When the other manager stops, the Ingress is corrected.
-	s.awaitBackend("web-generated", "first")
-	s.awaitReason("web", v1alpha1.ReasonResolved)
+	s.AwaitBackend("web-generated", "first")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
 }
 
 // TestRestartedContainerLeadsImmediately kills and restarts a replica whose identity is the name and the UID
@@ -65,11 +65,11 @@ func TestRestartedContainerLeadsImmediately(t *testing.T) {
 	cp := cluster.Get(t)
 	install(t, cp)
 	s := newSite(t)
-	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualIngress("web"))
+	s.Service("first", "app: web", "{port: 80}")
+	s.Apply(virtualIngress("web"))
 	r := newReplica(t, cp, "one", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_6a1f")
 	r.Lead(t)
-	s.awaitBackend("web-generated", "first")
+	s.AwaitBackend("web-generated", "first")
 	r.Kill(t)
 	began := time.Now()
 	r.Lead(t)
@@ -85,9 +85,9 @@ func TestRestartedContainerLeadsImmediately(t *testing.T) {
 		t.Error("two replicas lead")
 	}
 	r.Terminate(t)
-	s.removeService("first")
-	s.service("second", "app: web", "{port: 80}")
+	s.RemoveService("first")
+	s.Service("second", "app: web", "{port: 80}")
 	other.AwaitLead(t)
-	s.awaitBackend("web-generated", "second")
+	s.AwaitBackend("web-generated", "second")
 	other.Terminate(t)
 }

@@ -29,27 +29,27 @@ func TestFieldsAddedByHandAreRemoved(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t)
 			if tc.kind == "Selecting" {
-				s.service("first", "app: web", "{name: http, port: 80, targetPort: 30080}")
+				s.Service("first", "app: web", "{name: http, port: 80, targetPort: 30080}")
 			} else {
-				s.mirrored("first", "app: web", "198.51.100.7")
+				s.Mirrored("first", "app: web", "198.51.100.7")
 			}
-			s.apply(virtualIngressOf("web", "app: web", "name: http", "backendMode: Alias"))
-			s.awaitReason("web", v1alpha1.ReasonResolved)
+			s.Apply(virtualIngressOf("web", "app: web", "name: http", "backendMode: Alias"))
+			s.AwaitReason("web", v1alpha1.ReasonResolved)
 			var object client.Object = &networkingv1.Ingress{}
 			name := "web-generated"
-			spec := func() any { return s.ingress(name).Spec }
+			spec := func() any { return s.Ingress(name).Spec }
 			if tc.kind != "Ingress" {
 				object, name = &corev1.Service{}, s.alias("web", "first")
-				spec = func() any { return s.getService(name).Spec }
+				spec = func() any { return s.GetService(name).Spec }
 			}
 			before := spec()
-			s.patch(object, name, `{`+meta+`"spec":`+tc.spec+`}`)
+			s.Patch(object, name, `{`+meta+`"spec":`+tc.spec+`}`)
 			lab.Await(t, "the change to be reverted", func() string { return cmp.Diff(before, spec()) })
-			s.awaitReason("web", v1alpha1.ReasonResolved)
-			if !s.get(object, name) || object.GetAnnotations()["theirs.example.com/a"] != "b" || object.GetLabels()["theirs"] != "c" || len(object.GetFinalizers()) != 1 {
+			s.AwaitReason("web", v1alpha1.ReasonResolved)
+			if !s.Get(object, name) || object.GetAnnotations()["theirs.example.com/a"] != "b" || object.GetLabels()["theirs"] != "c" || len(object.GetFinalizers()) != 1 {
 				t.Errorf("metadata of other managers was removed: %+v", object)
 			}
-			s.patch(object, name, `{"metadata":{"finalizers":null}}`)
+			s.Patch(object, name, `{"metadata":{"finalizers":null}}`)
 		})
 	}
 }
@@ -59,8 +59,8 @@ func TestFieldsAddedByHandAreRemoved(t *testing.T) {
 func TestFieldAddedByAnAdmissionPolicyIsReported(t *testing.T) {
 	start(t)
 	s := newSite(t)
-	s.service("first", "app: web", "{port: 80}")
-	apply(t, s.cp, fmt.Sprintf(`
+	s.Service("first", "app: web", "{port: 80}")
+	apply(t, s.ControlPlane, fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -79,16 +79,16 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s}
-`, s.namespace))
+`, s.Namespace))
 	lab.Await(t, "the policy to be in force", func() string {
-		s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: probe}, spec: {rules: [{host: a.example.com}]}}`)
-		probe := s.ingress("probe")
-		s.remove(probe, "probe")
+		s.Apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: probe}, spec: {rules: [{host: a.example.com}]}}`)
+		probe := s.Ingress("probe")
+		s.Remove(probe, "probe")
 		if probe.Spec.DefaultBackend == nil {
 			return "the policy does not apply yet"
 		}
 		return ""
 	})
-	s.apply(virtualIngress("web"))
-	s.awaitMessage("web", v1alpha1.ReasonContested, "spec.defaultBackend")
+	s.Apply(virtualIngress("web"))
+	s.AwaitMessage("web", v1alpha1.ReasonContested, "spec.defaultBackend")
 }

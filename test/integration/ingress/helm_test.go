@@ -189,64 +189,64 @@ const schemaError = "values don't meet the specifications of the schema"
 // Ingresses outlive the release.
 func TestHelmInstallsAndRemoves(t *testing.T) {
 	s, other := newSite(t), newSite(t)
-	cp := s.cp
-	in := []string{"--kubeconfig", cp.Kubeconfig(), "--namespace", s.namespace}
+	cp := s.ControlPlane
+	in := []string{"--kubeconfig", cp.Kubeconfig(), "--namespace", s.Namespace}
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := helm(t, append(args, in...)...); err != nil {
 			t.Fatalf("helm %q: %v: %s", args, err, out)
 		}
 	}
-	run("install", "web", "CHART", "--set", "rbac.clusterWide=false", "--set", "namespaces={"+s.namespace+"}")
+	run("install", "web", "CHART", "--set", "rbac.clusterWide=false", "--set", "namespaces={"+s.Namespace+"}")
 	startDeployed := func(name string) *lab.Replica {
 		t.Helper()
-		r := newReplica(t, cp, name, account(s.namespace), append([]string{"--namespace", s.namespace}, s.deployedFlags()...)...)
+		r := newReplica(t, cp, name, account(s.Namespace), append([]string{"--namespace", s.Namespace}, s.deployedFlags()...)...)
 		r.Lead(t)
 		return r
 	}
 	r := startDeployed("ingress")
-	s.service("first", "app: web", "{port: 80}")
-	s.mirrored("guest", "app: guest", "198.51.100.7")
-	s.apply(virtualIngress("web"))
-	s.apply(virtualIngressOf("guest", "app: guest", "number: 80", "backendMode: Alias"))
-	s.awaitBackend("web-generated", "first")
-	s.awaitEndpoints(s.alias("guest", "guest"), "198.51.100.7:30080 http")
-	other.service("first", "app: web", "{port: 80}")
-	other.apply(virtualIngress("web"))
+	s.Service("first", "app: web", "{port: 80}")
+	s.Mirrored("guest", "app: guest", "198.51.100.7")
+	s.Apply(virtualIngress("web"))
+	s.Apply(virtualIngressOf("guest", "app: guest", "number: 80", "backendMode: Alias"))
+	s.AwaitBackend("web-generated", "first")
+	s.AwaitEndpoints(s.alias("guest", "guest"), "198.51.100.7:30080 http")
+	other.Service("first", "app: web", "{port: 80}")
+	other.Apply(virtualIngress("web"))
 
 	run("upgrade", "web", "CHART", "--set", "suffix=-ingress", "--reuse-values")
 	r.Terminate(t)
 	r = startDeployed("upgraded")
-	s.awaitBackend("web-ingress", "first")
-	s.awaitBackend("web-generated", "")
-	if other.ingress("web-generated") != nil || other.ingress("web-ingress") != nil {
+	s.AwaitBackend("web-ingress", "first")
+	s.AwaitBackend("web-generated", "")
+	if other.Ingress("web-generated") != nil || other.Ingress("web-ingress") != nil {
 		t.Error("an Ingress was created in a namespace that is not listed")
 	}
 	r.Terminate(t)
 
 	run("uninstall", "web")
 	for _, list := range []client.ObjectList{&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
-		lab.Must(t, s.client.List(t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{"app.kubernetes.io/managed-by": "Helm"}))
+		lab.Must(t, s.Client.List(t.Context(), list, client.InNamespace(s.Namespace), client.MatchingLabels{"app.kubernetes.io/managed-by": "Helm"}))
 		if text := fmt.Sprint(list); strings.Contains(text, "oooi-ingress") {
 			t.Errorf("not deleted: %s", text)
 		}
 	}
 	// Generated Ingresses and VirtualIngresses stay.
-	if s.backend("web-ingress") != "first" || s.virtual("web").Status.Conditions[0].Reason != v1alpha1.ReasonResolved {
+	if s.Backend("web-ingress") != "first" || s.Virtual("web").Status.Conditions[0].Reason != v1alpha1.ReasonResolved {
 		t.Error("the Ingress was deleted with the release")
 	}
 }
 
 // deployedFlags returns the flags of the daemon in the release's Deployment.
 func (s *site) deployedFlags() (flags []string) {
-	s.t.Helper()
+	s.Helper()
 	d := &appsv1.Deployment{}
-	if !s.get(d, "oooi-ingress") {
-		s.t.Fatal("no Deployment")
+	if !s.Get(d, "oooi-ingress") {
+		s.Fatal("no Deployment")
 	}
 	c := d.Spec.Template.Spec.Containers[0]
 	if want := []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905", "--identity", "$(POD_NAME)_$(POD_UID)"}; !slices.Equal(c.Command, want) {
-		s.t.Fatalf("command %q, want %q", c.Command, want)
+		s.Fatalf("command %q, want %q", c.Command, want)
 	}
 	return c.Args
 }

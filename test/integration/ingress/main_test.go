@@ -10,14 +10,9 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/ingresstest"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -87,140 +82,13 @@ func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
 	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 }
 
-// site is a namespace with objects of a test.
-type site struct {
-	t         testing.TB
-	cp        *lab.ControlPlane
-	client    client.Client
-	namespace string
-}
+// site is a namespace of a test.
+type site struct{ *ingresstest.Site }
 
 // newSite returns a site in the shared cluster.
 func newSite(t testing.TB) *site {
 	t.Helper()
-	return newSiteIn(t, cluster.Get(t))
-}
-
-func newSiteIn(t testing.TB, cp *lab.ControlPlane) *site {
-	t.Helper()
-	s := &site{t, cp, cp.Client(t), cp.Namespace(t)}
-	t.Cleanup(func() { // until the namespace is deleted its VirtualIngresses would claim hosts of the next test
-		if err := s.client.DeleteAllOf(context.Background(), &v1alpha1.VirtualIngress{}, client.InNamespace(s.namespace)); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
-// apply applies YAML in the namespace.
-func (s *site) apply(yaml string) {
-	s.t.Helper()
-	objects, err := lab.ParseYAML([]byte(yaml))
-	lab.Must(s.t, err)
-	for _, o := range objects {
-		o.SetNamespace(s.namespace)
-		lab.Must(s.t, s.cp.Apply(s.t.Context(), o))
-	}
-}
-
-// service creates or updates a Service with labels and ports.
-func (s *site) service(name, labels, ports string) {
-	s.t.Helper()
-	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {selector: {pod: %s}, ports: [%s]}}", name, labels, name, ports))
-}
-
-// get reads an object, and reports whether it exists.
-func (s *site) get(o client.Object, name string) bool {
-	s.t.Helper()
-	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o)
-	if client.IgnoreNotFound(err) != nil {
-		s.t.Fatal(err)
-	}
-	return err == nil
-}
-
-// remove deletes an object, if it exists.
-func (s *site) remove(o client.Object, name string) {
-	s.t.Helper()
-	o.SetNamespace(s.namespace)
-	o.SetName(name)
-	lab.Must(s.t, client.IgnoreNotFound(s.client.Delete(s.t.Context(), o)))
-}
-
-func (s *site) removeService(name string) {
-	s.t.Helper()
-	s.remove(&corev1.Service{}, name)
-}
-
-// patch applies a JSON merge patch to an object as another field manager.
-func (s *site) patch(o client.Object, name, json string) {
-	s.t.Helper()
-	o.SetNamespace(s.namespace)
-	o.SetName(name)
-	lab.Must(s.t, s.client.Patch(s.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("other-client")))
-}
-
-// ingress returns an Ingress, or nil if it does not exist.
-func (s *site) ingress(name string) *networkingv1.Ingress {
-	s.t.Helper()
-	if i := (&networkingv1.Ingress{}); s.get(i, name) {
-		return i
-	}
-	return nil
-}
-
-// backend returns the Service that the first path of an Ingress leads to, or "" if the Ingress does not
-// exist.
-func (s *site) backend(name string) string {
-	s.t.Helper()
-	if i := s.ingress(name); i != nil {
-		return i.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
-	}
-	return ""
-}
-
-func (s *site) awaitBackend(name, want string) {
-	s.t.Helper()
-	lab.Await(s.t, "Ingress "+name+" to name "+want, func() string {
-		if got := s.backend(name); got != want {
-			return fmt.Sprintf("the Ingress names %q", got)
-		}
-		return ""
-	})
-}
-
-// virtual returns a VirtualIngress.
-func (s *site) virtual(name string) *v1alpha1.VirtualIngress {
-	s.t.Helper()
-	v := &v1alpha1.VirtualIngress{}
-	if !s.get(v, name) {
-		s.t.Fatalf("no VirtualIngress %s", name)
-	}
-	return v
-}
-
-// awaitReason waits until the condition Ready of the current generation has a reason, and returns its
-// message.
-func (s *site) awaitReason(name, want string) (message string) {
-	s.t.Helper()
-	lab.Await(s.t, name+" to be "+want, func() string {
-		v := s.virtual(name)
-		ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
-		if ready == nil || ready.Reason != want || ready.ObservedGeneration != v.Generation || (ready.Status == "True") != (want == v1alpha1.ReasonResolved) {
-			return fmt.Sprintf("condition is %+v", ready)
-		}
-		message = ready.Message
-		return ""
-	})
-	return message
-}
-
-// awaitMessage is awaitReason for a message with a part.
-func (s *site) awaitMessage(name, reason, part string) {
-	s.t.Helper()
-	if message := s.awaitReason(name, reason); !strings.Contains(message, part) {
-		s.t.Errorf("%s is %s with the message %q, want %q in it", name, reason, message, part)
-	}
+	return &site{ingresstest.New(t, cluster.Get(t))}
 }
 
 // virtualIngress returns a VirtualIngress with one path, to port 80 of the Service with the label app=web. fields are lines
