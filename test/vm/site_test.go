@@ -11,7 +11,6 @@ import (
 	"log"
 	"net/http"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -146,7 +145,6 @@ func (s *site) start(t *testing.T, name string, args ...string) *lab.Daemon {
 
 func (s *site) write(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(s.dir, name)
-	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	path := lab.WriteFile(t, text, s.dir, name)
 	return path
 }

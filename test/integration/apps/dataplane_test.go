@@ -3,7 +3,6 @@ package apps_test
 import (
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -70,9 +69,8 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	kubeconfig, err := d.Management.UserKubeconfig("reader")
 	lab.Must(t, err)
 	dir := lab.TempDir(t)
-	path := filepath.Join(dir, "Corefile")
 	text := fmt.Sprintf(corefile, kubeconfig, d.Namespace, filepath.Join(dir, "dns.json"))
-	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	path := lab.WriteFile(t, text, dir, "Corefile")
 	d.coredns = lab.NewDaemon(t, "coredns", func() *exec.Cmd { return exec.Command(network.Binary(t, "coredns"), "-conf", path) })
 	xdsd, self := network.Binary(t, "xdsd"), d.Namespace+"/demo"
 	socket := filepath.Join(dir, "xds.sock")

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,8 +39,7 @@ func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *c
 		}
 		return value
 	})
-	path := filepath.Join(t.TempDir(), "Corefile")
-	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	path := lab.WriteFile(t, text, t.TempDir(), "Corefile")
 	executable := network.Binary(t, "coredns")
 	c.Daemon = lab.NewDaemon(t, "coredns -conf "+path, func() *exec.Cmd { return exec.Command(executable, "-conf", path) })
 	c.Start(t)

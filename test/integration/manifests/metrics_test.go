@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // root is the path of the repository's root folder.
@@ -122,9 +124,7 @@ func (s *source) parse(t *testing.T, folder string, deep bool) {
 		p.add(file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 func (p *pkg) add(file *ast.File) {
@@ -335,13 +335,9 @@ func names(e ast.Expr) (pkg, name string) {
 func envoys(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/envoy-metrics.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	rendered, err := os.ReadFile(filepath.Join(root, "xdsd/internal/bootstrap/testdata/sidecar.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var bootstrap struct {
 		Stats struct {
 			Matcher struct {
@@ -351,9 +347,7 @@ func envoys(t *testing.T) map[string][]string {
 			} `json:"stats_matcher"`
 		} `json:"stats_config"`
 	}
-	if err := yaml.Unmarshal(rendered, &bootstrap); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal(rendered, &bootstrap))
 	var prefixes, suffixes []string
 	for _, p := range bootstrap.Stats.Matcher.Included.Patterns {
 		if p.Prefix != "" {
@@ -363,9 +357,7 @@ func envoys(t *testing.T) map[string][]string {
 		}
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "xdsd/internal/message/stats.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ast.Inspect(file, func(n ast.Node) bool { // the stats of clusters and of some clusters
 		if literal, ok := n.(*ast.BasicLit); ok {
 			value, _ := strconv.Unquote(literal.Value)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 const monitoring = root + "/manifests/monitoring"
@@ -42,18 +43,14 @@ type ruleFile struct {
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return text
 }
 
 func alerts(t *testing.T) []rule {
 	t.Helper()
 	var f ruleFile
-	if err := yaml.UnmarshalStrict(read(t, monitoring+"/alerts.yaml"), &f); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.UnmarshalStrict(read(t, monitoring+"/alerts.yaml"), &f))
 	var all []rule
 	for _, g := range f.Groups {
 		all = append(all, g.Rules...)
@@ -221,9 +218,7 @@ func TestDashboard(t *testing.T) {
 			GridPos     struct{ H, W, X, Y int }
 		} `json:"panels"`
 	}
-	if err := json.Unmarshal(read(t, monitoring+"/dashboard.json"), &d); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(read(t, monitoring+"/dashboard.json"), &d))
 	metrics := known(t)
 	ids, places := map[int]bool{}, map[[2]int]bool{}
 	var rows []string
@@ -255,13 +250,9 @@ func TestDashboard(t *testing.T) {
 		rules[i]["record"] += strings.Repeat(":x", i+1) // unique names
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "dashboard.yaml"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(folder, "dashboard.yaml"), text, 0o600))
 	promtool(t, folder, "check", "rules", "dashboard.yaml")
 }
 
@@ -284,21 +275,15 @@ func TestPodMonitors(t *testing.T) {
 	var monitors []podMonitor
 	for _, text := range documents(read(t, monitoring+"/podmonitor.yaml")) {
 		var m podMonitor
-		if err := yaml.Unmarshal(text, &m); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.Unmarshal(text, &m))
 		monitors = append(monitors, m)
 	}
 	var rendered []byte
 	for _, application := range []string{"shared", "demo/overlay"} {
 		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"/manifests/examples/"+application)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		text, err := built.AsYaml()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		rendered = append(append(rendered, text...), "---\n"...)
 	}
 	got := map[string]bool{}
@@ -314,9 +299,7 @@ func TestPodMonitors(t *testing.T) {
 		pod := workload.Spec.Template
 		for _, m := range monitors {
 			selected, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if len(pod.Spec.Containers) == 0 || !selected.Matches(labels.Set(pod.Labels)) {
 				continue
 			}
@@ -351,9 +334,7 @@ func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n"
 // TestDocumentedKustomizations builds the kustomizations of docs/how-to/monitor.md.
 func TestDocumentedKustomizations(t *testing.T) {
 	folder := t.TempDir() // kustomizations in it use only relative paths
-	if err := os.CopyFS(folder, os.DirFS(root+"/manifests")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.CopyFS(folder, os.DirFS(root+"/manifests")))
 	page := string(read(t, root+"/docs/how-to/monitor.md"))
 	var namespaces []string
 	for _, m := range regexp.MustCompile("(?s)\n   ```yaml\n(.*?)\n   ```\n").FindAllStringSubmatch(page, -1) {
@@ -361,12 +342,8 @@ func TestDocumentedKustomizations(t *testing.T) {
 			continue
 		}
 		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // the overlay refers to folders beside it
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(m[1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
+		lab.Must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(m[1]), 0o600))
 		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
 		if err != nil {
 			t.Fatalf("building\n%s\n%v", m[1], err)
@@ -407,9 +384,7 @@ func checkRules(t *testing.T, namespace, object string) {
 	var built struct {
 		Spec ruleFile `json:"spec"`
 	}
-	if err := yaml.Unmarshal([]byte(object), &built); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal([]byte(object), &built))
 	var got, want []string
 	for _, g := range built.Spec.Groups {
 		for _, r := range g.Rules {

@@ -31,17 +31,17 @@ func findPromtool(t *testing.T) (string, error) {
 	if tool, err := exec.LookPath("promtool"); err == nil {
 		return tool, nil
 	}
-	lab, err := filepath.Abs(filepath.Join(root, ".lab"))
+	cache, err := filepath.Abs(filepath.Join(root, ".lab"))
 	if err != nil {
 		return "", err
 	}
-	tool := filepath.Join(lab, "promtool")
+	tool := filepath.Join(cache, "promtool")
 	if _, err := os.Stat(tool); err == nil {
 		return tool, nil
 	}
 	temp := t.TempDir()
 	script := `cd "$0" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } && dpkg -x prometheus_*.deb . && mkdir -p "$1" && cp usr/bin/promtool "$2.new.$$" && mv "$2.new.$$" "$2"`
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, temp, lab, tool).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, temp, cache, tool).CombinedOutput(); err != nil {
 		return "", errors.New("no promtool: neither in PATH nor from Debian's package prometheus: " + string(out))
 	}
 	return tool, nil
