@@ -115,19 +115,6 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return priv, pemBlock("EC PRIVATE KEY", der), nil
 }
 
-// serviceAccountKeys returns the key that signs ServiceAccount tokens, and its public key, both in PEM.
-func serviceAccountKeys() (private, public []byte, err error) {
-	priv, private, err := newKey()
-	if err != nil {
-		return nil, nil, fmt.Errorf("creating the service account key: %w", err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(priv.Public())
-	if err != nil {
-		return nil, nil, fmt.Errorf("creating the service account key: %w", err)
-	}
-	return private, pemBlock("PUBLIC KEY", der), nil
-}
-
 func pemBlock(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -21,14 +21,14 @@ func (cp *ControlPlane) makeCertificates() error {
 	if err := cp.RenewCertificate(); err != nil {
 		return err
 	}
-	saKey, saPub, err := serviceAccountKeys()
+	_, saKey, err := newKey()
 	if err != nil {
 		return err
 	}
 	return errors.Join(
 		cp.writeFile("ca.crt", cp.ca.cert), cp.writeFile("ca.key", cp.ca.key),
 		cp.writeFile("admin.crt", cp.admin.cert), cp.writeFile("admin.key", cp.admin.key),
-		cp.writeFile("sa.key", saKey), cp.writeFile("sa.pub", saPub),
+		cp.writeFile("sa.key", saKey), // signs ServiceAccount tokens
 	)
 }
 
@@ -93,7 +93,7 @@ func (cp *ControlPlane) startAPIServer() (err error) {
 		"--tls-private-key-file=" + cp.path("apiserver.key"),
 		"--client-ca-file=" + cp.path("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + cp.path("sa.pub"),
+		"--service-account-key-file=" + cp.path("sa.key"),
 		"--service-account-signing-key-file=" + cp.path("sa.key"),
 		"--service-cluster-ip-range=" + cp.config.ServiceCIDR,
 		"--authorization-mode=Node,RBAC",

@@ -31,14 +31,12 @@ type MetalLBConfig struct {
 //
 // The addresses are announced only by a speaker: see BuildMetalLBSpeaker. There is no webhook, so the API
 // server accepts invalid pools, which MetalLB then rejects.
-func (cp *ControlPlane) StartMetalLB(ctx context.Context, config MetalLBConfig) error {
-	if err := cp.startMetalLB(ctx, config); err != nil {
-		return fmt.Errorf("starting MetalLB on control plane %s: %w", cp.config.Name, err)
-	}
-	return nil
-}
-
-func (cp *ControlPlane) startMetalLB(ctx context.Context, config MetalLBConfig) error {
+func (cp *ControlPlane) StartMetalLB(ctx context.Context, config MetalLBConfig) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("starting MetalLB on control plane %s: %w", cp.config.Name, err)
+		}
+	}()
 	binary, err := BuildMetalLB(ctx, cp.config.Logf)
 	if err != nil {
 		return err

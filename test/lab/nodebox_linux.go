@@ -138,12 +138,7 @@ func (b *box) mount(ctx context.Context) error {
 		}
 		mounts = append(mounts, []string{"--bind", file, "/proc/sys/" + name})
 	}
-	for _, args := range mounts {
-		if err := b.run(ctx, append([]string{"mount"}, args...)...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.runAll(ctx, "mount", mounts...)
 }
 
 func (b *box) path(elem ...string) string {
@@ -168,6 +163,16 @@ func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
 func (b *box) run(ctx context.Context, args ...string) error {
 	if out, err := b.command(ctx, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%q on a node: %w: %s", args, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// runAll runs a command in the namespaces with each of the lists of arguments, in order.
+func (b *box) runAll(ctx context.Context, command string, lists ...[]string) error {
+	for _, args := range lists {
+		if err := b.run(ctx, append([]string{command}, args...)...); err != nil {
+			return err
+		}
 	}
 	return nil
 }

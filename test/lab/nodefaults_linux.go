@@ -18,13 +18,6 @@ func (n *Node) KillContainer(ctx context.Context, id string) error {
 // Reboot returns when containerd, kubelet and kube-proxy run; the status of the Node does not change during
 // the reboot.
 func (n *Node) Reboot(ctx context.Context) error {
-	if err := n.reboot(ctx); err != nil {
-		return fmt.Errorf("rebooting node %s: %w", n.config.Name, err)
-	}
-	return nil
-}
-
-func (n *Node) reboot(ctx context.Context) error {
 	if err := n.powerOff(ctx); err != nil {
 		return err
 	}
@@ -34,26 +27,18 @@ func (n *Node) reboot(ctx context.Context) error {
 // PowerOff simulates a power failure; PowerOn starts the node again. It first disconnects the cables, because
 // the kernel closes the connections of killed processes, and a machine without power sends nothing.
 func (n *Node) PowerOff(ctx context.Context) error {
-	err := n.setAllCables("down")
-	if err == nil {
-		err = n.powerOff(ctx)
+	if err := n.setAllCables("down"); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("powering off node %s: %w", n.config.Name, err)
-	}
-	return nil
+	return n.powerOff(ctx)
 }
 
 // PowerOn starts a node after PowerOff, as Reboot does.
 func (n *Node) PowerOn(ctx context.Context) error {
-	err := n.setAllCables("up")
-	if err == nil {
-		err = n.restart(ctx)
+	if err := n.setAllCables("up"); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("powering on node %s: %w", n.config.Name, err)
-	}
-	return nil
+	return n.restart(ctx)
 }
 
 // Run runs a command in the node's namespaces.

@@ -68,14 +68,9 @@ func (n *Node) connect(ctx context.Context) error {
 	}
 	n.address = nodeAddress(n.number)
 	address := n.address.String()
-	for _, args := range [][]string{
-		{"link", "set", "lo", "up"},
-		{"address", "add", address + "/24", "dev", "eth0"},
-		{"route", "add", "default", "via", RouterAddress},
-	} {
-		if err := n.box.run(ctx, append([]string{"ip"}, args...)...); err != nil {
-			return err
-		}
+	err = n.box.runAll(ctx, "ip", []string{"link", "set", "lo", "up"}, []string{"address", "add", address + "/24", "dev", "eth0"}, []string{"route", "add", "default", "via", RouterAddress})
+	if err != nil {
+		return err
 	}
 	if err := ip("route", "add", podCIDR(n.number), "via", address); err != nil {
 		return err
@@ -97,16 +92,7 @@ func (n *Node) join(ctx context.Context, bridge string) error {
 	if err := n.cable(ctx, bridge, uplink); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"link", "add", bridge, "type", "bridge"},
-		{"link", "set", uplink, "master", bridge},
-		{"link", "set", bridge, "up"},
-	} {
-		if err := n.box.run(ctx, append([]string{"ip"}, args...)...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return n.box.runAll(ctx, "ip", []string{"link", "add", bridge, "type", "bridge"}, []string{"link", "set", uplink, "master", bridge}, []string{"link", "set", bridge, "up"})
 }
 
 // cable connects an interface of the node to a bridge in the test's network.
