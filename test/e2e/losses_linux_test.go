@@ -217,10 +217,8 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	l.inject(t, p)
 	if l.repair != nil {
 		time.Sleep(l.duration - time.Since(began))
-		for _, probe := range o.probes[2:] {
-			if problem := probe.Problem(time.Now().Add(-5 * time.Second)); problem != "" {
-				t.Errorf("with one node left: %s", problem)
-			}
+		for _, probe := range o.probes[2:] { // on a busy machine single requests time out
+			lab.Await(t, "service with one node left", func() string { return probe.Problem(time.Now().Add(-5 * time.Second)) })
 		}
 		l.repair(t, p)
 	}
