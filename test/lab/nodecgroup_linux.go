@@ -50,14 +50,12 @@ func availableControllers() []string {
 }
 
 // makeCgroup creates a cgroup for a node in every hierarchy.
-func makeCgroup(name string) error {
-	if err := makeCgroups(name); err != nil {
-		return fmt.Errorf("creating cgroup %s: %w", name, err)
-	}
-	return nil
-}
-
-func makeCgroups(name string) error {
+func makeCgroup(name string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("creating cgroup %s: %w", name, err)
+		}
+	}()
 	if unifiedCgroups() {
 		return makeUnifiedCgroup(filepath.Join(cgroupRoot, name))
 	}

@@ -1,6 +1,7 @@
 package rights_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/densityops/oooi/test/lab"
@@ -149,20 +151,12 @@ func (a account) revoke(t *testing.T, revoked lab.Right) (restore func()) {
 // write replaces the rules of a role.
 func (a account) write(t *testing.T, r role) {
 	t.Helper()
-	rbac := a.kube.RbacV1()
+	patch, err := json.Marshal(map[string]any{"rules": r.rules})
+	lab.Must(t, err)
 	if r.namespace == "" {
-		o, err := rbac.ClusterRoles().Get(t.Context(), r.name, metav1.GetOptions{})
-		if err == nil {
-			o.Rules = r.rules
-			_, err = rbac.ClusterRoles().Update(t.Context(), o, metav1.UpdateOptions{})
-		}
-		lab.Must(t, err)
-		return
-	}
-	o, err := rbac.Roles(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})
-	if err == nil {
-		o.Rules = r.rules
-		_, err = rbac.Roles(r.namespace).Update(t.Context(), o, metav1.UpdateOptions{})
+		_, err = a.kube.RbacV1().ClusterRoles().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = a.kube.RbacV1().Roles(r.namespace).Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	lab.Must(t, err)
 }

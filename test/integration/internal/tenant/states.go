@@ -6,9 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
@@ -79,11 +77,11 @@ func (h *history) String() string {
 // watchStates records the states of status.appsIngress until the test ends, and logs them if it failed.
 func (n *Tenant) watchStates() *history {
 	n.Helper()
-	dyn, err := dynamic.NewForConfig(n.Management.RESTConfig())
+	c, err := client.NewWithWatch(n.Management.RESTConfig(), client.Options{Scheme: n.Client.Scheme()})
 	lab.Must(n, err)
 	h := &history{}
 	ctx, cancel := context.WithCancel(n.Context())
-	events, err := dyn.Resource(v1alpha1.SchemeGroupVersion.WithResource("infras")).Namespace(n.Namespace).Watch(ctx, metav1.ListOptions{})
+	events, err := c.Watch(ctx, &v1alpha1.InfraList{}, client.InNamespace(n.Namespace))
 	if err != nil {
 		cancel()
 		n.Fatal(err)
@@ -92,15 +90,9 @@ func (n *Tenant) watchStates() *history {
 	go func() {
 		defer close(ended)
 		for e := range events.ResultChan() {
-			u, ok := e.Object.(runtime.Unstructured)
-			if !ok {
-				continue
+			if infra, ok := e.Object.(*v1alpha1.Infra); ok {
+				h.add(stateText(infra.Status.AppsIngress))
 			}
-			infra := &v1alpha1.Infra{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), infra); err != nil {
-				n.Error(err)
-			}
-			h.add(stateText(infra.Status.AppsIngress))
 		}
 	}()
 	n.Cleanup(func() {
