@@ -163,9 +163,7 @@ func onMachine(t *testing.T, line ...string) {
 // restore applies objects at the end of a test.
 func (s *site) restore(t *testing.T, yaml string) {
 	t.Helper()
-	if err := s.cp.ApplyYAML(context.WithoutCancel(t.Context()), []byte(yaml)); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, s.cp.ApplyYAML(context.WithoutCancel(t.Context()), []byte(yaml)))
 }
 
 // drops returns a function that drops packets which arrive at a device of a pod.
@@ -188,9 +186,7 @@ func (s *site) patches(kind, patch, undo string) func(*testing.T) {
 			u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 			u.SetNamespace("clusters")
 			u.SetName("demo")
-			if err := c.Patch(context.WithoutCancel(t.Context()), u, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, c.Patch(context.WithoutCancel(t.Context()), u, client.RawPatch(types.MergePatchType, []byte(patch))))
 		}
 		merge(patch)
 		t.Cleanup(func() { merge(undo) })

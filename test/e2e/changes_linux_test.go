@@ -184,13 +184,9 @@ func (s *site) interruptions(v *serviceMonitor) []event {
 	} {
 		events = append(events, event{name: "API server killed at " + at.step, extra: at.step != "the proxy", disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
 			code, output := s.runDuringSetup(t, infra, at.message, func(*os.Process) {
-				if err := s.cp.KillAPIServer(); err != nil {
-					t.Error(err)
-				}
+				lab.Report(t, s.cp.KillAPIServer())
 				time.Sleep(5 * time.Second)
-				if err := s.cp.StartAPIServer(t.Context()); err != nil {
-					t.Error(err)
-				}
+				lab.Report(t, s.cp.StartAPIServer(t.Context()))
 			}, "--image", s.otherImage(t))
 			if code != 0 || strings.Contains(output, "https://192.0.2.1") {
 				t.Errorf("setup exited with code %d", code)

@@ -50,9 +50,7 @@ func (s *site) testFaults(t *testing.T, groups func(*faults.NodeSite) []faults.G
 		Unplug: func(t *testing.T) func() {
 			lab.Must(t, node.Unplug(vlan))
 			return func() {
-				if err := node.Plug(vlan); err != nil {
-					t.Error(err)
-				}
+				lab.Report(t, node.Plug(vlan))
 			}
 		},
 	}

@@ -46,9 +46,7 @@ func TestStandaloneProxy(t *testing.T) {
 	t.Cleanup(func() { // other tests have a HostedCluster of their own
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := s.cp.DeleteYAML(ctx, []byte(hosted.YAML())); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, s.cp.DeleteYAML(ctx, []byte(hosted.YAML())))
 	})
 	s.roots = lab.WriteFile(t, string(s.ca.PEM()), s.dir, "ca.crt")
 	s.binary = lab.Binary(t, "kubectl-oooi")

@@ -130,9 +130,7 @@ func stopAtEnd(t *testing.T, n *lab.Node) {
 		if t.Failed() {
 			t.Log(n.Logs())
 		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, n.Stop())
 	})
 }
 

@@ -34,9 +34,7 @@ func New(t testing.TB, cp *lab.ControlPlane) *Site {
 	t.Helper()
 	s := &Site{t, cp, cp.Client(t), cp.Namespace(t)}
 	t.Cleanup(func() { // until the namespace is deleted its VirtualIngresses would claim hosts of the next test
-		if err := s.Client.DeleteAllOf(context.Background(), &v1alpha1.VirtualIngress{}, client.InNamespace(s.Namespace)); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, s.Client.DeleteAllOf(context.Background(), &v1alpha1.VirtualIngress{}, client.InNamespace(s.Namespace)))
 	})
 	return s
 }

@@ -30,9 +30,7 @@ func RunDNS(tb testing.TB, s *dns.Server) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(), <-ended); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, errors.Join(s.Shutdown(), <-ended))
 	})
 }
 

@@ -72,9 +72,7 @@ func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 		if tb.Failed() {
 			tb.Log(e.Logs())
 		}
-		if err := e.Stop(); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, e.Stop())
 	})
 	Must(tb, e.Start(tb.Context()))
 	return e
@@ -362,9 +360,7 @@ func TempDir(tb testing.TB) string {
 	dir, err := os.MkdirTemp("", "oooi-") //nolint:usetesting // see above
 	Must(tb, err)
 	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, os.RemoveAll(dir))
 	})
 	return dir
 }

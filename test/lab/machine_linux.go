@@ -51,9 +51,7 @@ func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 	p, err := m.launcher.start(cmd, filepath.Join(m.Dir, filepath.Base(cmd.Path)+".log"))
 	Must(tb, err)
 	tb.Cleanup(func() {
-		if err := p.kill(); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, p.kill())
 	})
 	return p
 }

@@ -19,6 +19,14 @@ func Must(tb testing.TB, err error) {
 	}
 }
 
+// Report is Must for the end of a test: the test continues.
+func Report(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Error(err)
+	}
+}
+
 // WriteFile writes a file that only this user can read, and returns its path. path has the elements of the path.
 func WriteFile(tb testing.TB, text string, path ...string) string {
 	tb.Helper()

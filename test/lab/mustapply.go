@@ -21,16 +21,12 @@ func (cp *ControlPlane) Create(tb testing.TB, yaml ...string) {
 		ctx, cancel := context.WithTimeout(context.Background(), WaitTimeout) // the test's context is done
 		defer cancel()
 		objects, err := ParseYAML([]byte(stream))
-		if err != nil {
-			tb.Error(err)
-		}
+		Report(tb, err)
 		for _, object := range objects {
 			if object.GetKind() == "Namespace" {
 				continue
 			}
-			if err := cp.Delete(ctx, object); err != nil {
-				tb.Error(err)
-			}
+			Report(tb, cp.Delete(ctx, object))
 		}
 	})
 }

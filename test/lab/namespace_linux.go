@@ -52,9 +52,7 @@ func NewNamespace(tb testing.TB) *Namespace {
 	n, err := OpenNamespace()
 	Must(tb, err)
 	tb.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, n.Close())
 	})
 	return n
 }

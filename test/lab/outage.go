@@ -21,9 +21,7 @@ func StartOutage(tb testing.TB, cp *ControlPlane) *Outage {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout) // the test's context is done
 		defer cancel()
-		if err := o.restore(ctx); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, o.restore(ctx))
 	})
 	Must(tb, errors.Join(cp.KillEtcd(), cp.KillAPIServer()))
 	return o

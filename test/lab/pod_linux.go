@@ -229,9 +229,7 @@ const nodeMemory = "8589934592"
 func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	tb.Helper()
 	root := p.Volume("root of " + c.Name)
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		tb.Error(err)
-	}
+	Report(tb, os.MkdirAll(root, 0o755))
 	args := []string{"--mount", "--propagation", "private", "sh", "-c", containerScript, "sh", root}
 	for path, program := range p.runner.Programs {
 		args = append(args, program, path)

@@ -27,9 +27,7 @@ func New(tb testing.TB, config Config) *ControlPlane {
 		if tb.Failed() {
 			tb.Log(cp.Logs())
 		}
-		if err := cp.Stop(); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, cp.Stop())
 	})
 	return cp
 }

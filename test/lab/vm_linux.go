@@ -56,9 +56,7 @@ func StartVM(tb testing.TB, config VMConfig) *VM {
 		if tb.Failed() {
 			tb.Logf("end of the VM's console:\n%s", vm.console())
 		}
-		if err := vm.qemu.kill(); err != nil {
-			tb.Error(err)
-		}
+		Report(tb, vm.qemu.kill())
 		vm.launcher.close()
 	})
 	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)

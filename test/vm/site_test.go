@@ -87,9 +87,7 @@ func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, server.Close())
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}

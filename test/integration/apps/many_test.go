@@ -60,9 +60,7 @@ func TestManyHostedClusters(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
-		if err := f.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(f.Namespace)); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, f.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(f.Namespace)))
 	})
 	lab.Await(t, "all but the unreachable one to be ready", func() string {
 		list := &v1alpha1.InfraList{}

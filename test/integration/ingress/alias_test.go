@@ -45,9 +45,7 @@ func (s *site) node() {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {
-		if err := s.Client.Delete(context.Background(), n); err != nil {
-			s.Error(err)
-		}
+		lab.Report(s, s.Client.Delete(context.Background(), n))
 	})
 	before := n.DeepCopy()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}

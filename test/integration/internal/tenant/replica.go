@@ -26,9 +26,7 @@ func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args .
 		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control"}}
-		if err := cp.Delete(ctx, lease); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, cp.Delete(ctx, lease))
 	})
 	return lab.NewReplica(t, cp, name, l.Network.Binary(t, "xdsd"), "system:serviceaccount:oooi-system:oooi-control",
 		append([]string{"control", "--identity", name, "--probe-interval", "500ms"}, args...)...)

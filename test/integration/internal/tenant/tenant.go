@@ -63,9 +63,7 @@ func (l *Lab) NewTenantWithMetalLB(t *testing.T, pool string) *Tenant {
 	n := l.NewTenant(t, l.Hosted.Get(t))
 	lab.Must(t, n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: Class}))
 	t.Cleanup(func() {
-		if err := n.Hosted.KillMetalLB(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, n.Hosted.KillMetalLB())
 	})
 	n.ApplyPool(pool)
 	return n
@@ -129,15 +127,9 @@ func (n *Tenant) WriteKubeconfig(data []byte) {
 func (n *Tenant) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 	defer cancel()
-	if err := n.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(n.Namespace)); err != nil {
-		n.Error(err)
-	}
-	if err := n.Management.DeleteYAML(ctx, []byte(n.Site().HostedCluster().YAML())); err != nil {
-		n.Error(err)
-	}
+	lab.Report(n, n.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(n.Namespace)))
+	lab.Report(n, n.Management.DeleteYAML(ctx, []byte(n.Site().HostedCluster().YAML())))
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
-		if err := n.Guest.DeleteAllOf(ctx, o, client.InNamespace("openshift-ingress")); err != nil {
-			n.Error(err)
-		}
+		lab.Report(n, n.Guest.DeleteAllOf(ctx, o, client.InNamespace("openshift-ingress")))
 	}
 }
