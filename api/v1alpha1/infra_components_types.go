@@ -218,6 +218,12 @@ type InfraDNS struct {
 	// +optional
 	VMNames *VMNames `json:"vmNames,omitempty"`
 
+	// Forward is what happens to queries of VMs for names that are not served: Upstream resolvers answer them, or Deny answers
+	// that they do not exist, so that VMs resolve nothing but served names. Pods' queries are always forwarded. Default: Upstream. Applied
+	// live by setup.
+	// +optional
+	Forward DNSForward `json:"forward,omitempty"`
+
 	// Image is the container image of the DNS server. Empty: that of setup's release. Rolls DNS.
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -226,6 +232,17 @@ type InfraDNS struct {
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 }
+
+// DNSForward is what happens to queries of VMs for names that are not served.
+//
+// +kubebuilder:validation:Enum=Upstream;Deny
+type DNSForward string
+
+// Values of DNSForward.
+const (
+	DNSForwardUpstream DNSForward = "Upstream"
+	DNSForwardDeny     DNSForward = "Deny"
+)
 
 // Default timeouts of a proxy.
 const (

@@ -26,6 +26,10 @@ type InfraSpec struct {
 	// AppsIngress publishes the apps of the hosted cluster (*.apps) on the VLAN.
 	// +optional
 	AppsIngress *AppsIngress `json:"appsIngress,omitempty"`
+
+	// Egress are the names outside of the cluster that VMs can connect to through the proxy. Absent: none.
+	// +optional
+	Egress *Egress `json:"egress,omitempty"`
 }
 
 // NetworkConfig describes a VLAN.

@@ -35,6 +35,10 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:MaxItems=16384
 	Backends []ProxyBackend `json:"backends,omitempty"`
 
+	// Egress are the names outside of the cluster that clients can connect to, in addition to those of the Infra. Absent: none.
+	// +optional
+	Egress *Egress `json:"egress,omitempty"`
+
 	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: that of setup's release. Rolls the
 	// proxy.
 	// +optional
