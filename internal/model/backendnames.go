@@ -3,16 +3,18 @@ package model
 import (
 	"fmt"
 	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // backendNames returns the names of the backends of an Infra's ProxyServers, which lead to the proxy on the VLAN; nil for none.
 func (b *builder) backendNames(i *Infra) []*RecordSet {
-	if !b.options.Backends || i.Proxy == nil {
+	if i.Proxy == nil {
 		return nil
 	}
 	var sets []*RecordSet
-	for _, p := range b.proxies {
-		if ref := p.Spec.InfraRef; p.Namespace != i.Namespace || ref == nil || ref.Name != i.Name || len(p.Spec.Backends) == 0 {
+	for _, p := range b.proxyServersOf(i) {
+		if len(p.Spec.Backends) == 0 {
 			continue
 		}
 		owner := Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}
@@ -31,4 +33,14 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 		sets = append(sets, set)
 	}
 	return sets
+}
+
+// proxyServersOf returns the ProxyServers of an Infra whose names DNS serves.
+func (b *builder) proxyServersOf(i *Infra) []*v1alpha1.ProxyServer {
+	if !b.options.Backends {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(b.proxies), func(p *v1alpha1.ProxyServer) bool {
+		return p.Namespace != i.Namespace || p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != i.Name
+	})
 }

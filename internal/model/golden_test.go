@@ -38,6 +38,11 @@ func TestBackendNames(t *testing.T) {
 	checkGolden(t, "testdata/proxy-infra", "testdata/backend-names.golden", model.Options{Backends: true})
 }
 
+// TestEgressNames compares the snapshot of folder proxy-egress with its golden file, if the ProxyServer is read for DNS.
+func TestEgressNames(t *testing.T) {
+	checkGolden(t, "testdata/proxy-egress", "testdata/egress-names.golden", model.Options{Backends: true})
+}
+
 // TestVMNames compares the snapshot of folder vm-names with its golden file, if the leases of DHCP are read.
 func TestVMNames(t *testing.T) {
 	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{model.AllLeases}})

@@ -121,7 +121,7 @@ func isPort(port int32) bool { return port > 0 && port <= math.MaxUint16 }
 
 // podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
 // proxy on such a port would fail, because it binds to all addresses.
-var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
+var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health", 9953: "xdsd's resolver"}
 
 // positive returns n, or fallback if n is not positive. The API server rejects such values, but an object
 // may be read from a file.

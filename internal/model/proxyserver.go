@@ -26,6 +26,8 @@ type ProxyServer struct {
 	Listeners []*Listener `json:"listeners"`
 	// Upstreams are sorted by name.
 	Upstreams []*Upstream `json:"upstreams"`
+	// Egress is how names outside of the cluster are resolved; nil if the proxy forwards to none.
+	Egress *Egress `json:"egress,omitempty"`
 	// AccessLog enables the access log, with a line for each connection.
 	AccessLog bool `json:"accessLog,omitempty"`
 	// LogLevel is Envoy's log level; empty if the objects set none.
@@ -94,6 +96,10 @@ type Upstream struct {
 	UDP bool `json:"udp,omitempty"`
 	// HTTP reports whether the destination gets requests of an HTTP backend.
 	HTTP bool `json:"http,omitempty"`
+	// Forward reports whether the destination is the name that the client sent, which the proxy resolves.
+	Forward bool `json:"forward,omitempty"`
+	// Parent is the proxy that connects to that name; nil for none.
+	Parent *ParentProxy `json:"parent,omitempty"`
 	// Missing is why there is no destination; empty if there is one.
 	Missing string `json:"missing,omitempty"`
 	// Addresses are the destination, instead of a Service; empty if none is known.

@@ -68,6 +68,7 @@ func (p *proxyBuilder) build() *ProxyServer {
 		p.claim(address)
 	}
 	p.addBackends()
+	p.addAllEgress()
 	for _, port := range slices.Sorted(maps.Keys(p.listeners)) {
 		p.out.Listeners = append(p.out.Listeners, p.listeners[port].build(port))
 	}

@@ -43,6 +43,7 @@ const (
 	recordsStatic recordsKind = iota
 	recordsBackend
 	recordsVM
+	recordsEgress
 )
 
 // RecordSet has the records of one source in a view, in addition to the names of hosted clusters.
@@ -152,7 +153,7 @@ func (b *builder) recordSets(i *Infra, view v1alpha1.DNSView, servers []netip.Ad
 func (b *builder) vlanRecords(v *VLAN) []*RecordSet {
 	var sets []*RecordSet
 	for _, i := range v.infras {
-		sets = append(append(sets, b.recordSets(i, v1alpha1.DNSViewVLAN, i.DNS)...), b.backendNames(i)...)
+		sets = slices.Concat(sets, b.recordSets(i, v1alpha1.DNSViewVLAN, i.DNS), b.backendNames(i), b.egressNames(i))
 	}
 	return sets
 }

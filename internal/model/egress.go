@@ -1,0 +1,206 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Egress is how a proxy resolves the names outside of the cluster that it forwards to.
+type Egress struct {
+	// Allow are networks to which names may resolve although they are not public, and Deny those to which no name may,
+	// which take precedence. Both are sorted.
+	Allow []netip.Prefix `json:"allow,omitempty"`
+	Deny  []netip.Prefix `json:"deny,omitempty"`
+	// Resolvers are the upstream resolvers, "address" or "address:port"; empty for those of the pod.
+	Resolvers []string `json:"resolvers,omitempty"`
+}
+
+// ParentProxy is a proxy that connects to names of egress by CONNECT.
+type ParentProxy struct {
+	// Host is a name or an address.
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+	// Authorized reports whether the proxy requires the credentials in the variable AuthorizationVariable of Envoy's environment.
+	Authorized bool `json:"authorized,omitempty"`
+}
+
+// AuthorizationVariable is the environment variable of Envoy with the header Proxy-Authorization for a ParentProxy. It is not in
+// Envoy's configuration, which operators can read.
+const AuthorizationVariable = "OOOI_PARENT_PROXY_AUTHORIZATION"
+
+// parseParentProxy returns the proxy of a field; nil for none.
+func parseParentProxy(in *v1alpha1.ParentProxy) (*ParentProxy, error) {
+	if in == nil {
+		return nil, nil //nolint:nilnil // documented
+	}
+	u, err := url.Parse(in.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the URL: %w", err)
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || port == 0 || u.Hostname() == "" || u.Scheme != "http" || u.User != nil {
+		return nil, fmt.Errorf("%q must be http://host:port", in.URL)
+	}
+	return &ParentProxy{Host: u.Hostname(), Port: uint16(port), Authorized: in.SecretRef != nil}, nil
+}
+
+// EgressHTTPPort is the port of egress with HTTP requests instead of TLS.
+const EgressHTTPPort int32 = 80
+
+// Timeouts of connections to names outside of the cluster. The idle timeout is that of many firewalls and proxies.
+const (
+	egressConnectTimeout = 10 * time.Second
+	egressIdleTimeout    = time.Hour
+)
+
+// addAllEgress adds the egress of the Infra and of the ProxyServer. No name may resolve to an address of a VLAN: its hosts are
+// other tenants, or the clients themselves.
+func (p *proxyBuilder) addAllEgress() {
+	var infra *Infra
+	if p.out.Infra != nil {
+		infra = p.infras[*p.out.Infra]
+	}
+	var cluster *Cluster
+	if infra != nil && infra.Proxy != nil {
+		cluster = infra.Cluster
+		p.addEgress(infra.egress, infra.Ref, cluster)
+	}
+	p.addEgress(p.in.Spec.Egress, p.out.Ref, cluster)
+	if e := p.out.Egress; e != nil {
+		for _, i := range p.infras {
+			e.Deny = append(e.Deny, i.CIDRs...)
+		}
+		e.Deny = sortedPrefixes(e.Deny)
+		if infra != nil {
+			e.Resolvers = infra.resolvers
+		}
+	}
+}
+
+// addEgress adds the routes of egress.hosts in an Infra or a ProxyServer. Other routes on the port take precedence.
+func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluster) {
+	if in == nil {
+		return
+	}
+	if p.out.Egress == nil {
+		p.out.Egress = &Egress{}
+	}
+	e := p.out.Egress
+	e.Allow = sortedPrefixes(append(e.Allow, v1alpha1.ParsedCIDRs(in.AllowAddresses)...))
+	e.Deny = sortedPrefixes(append(e.Deny, v1alpha1.ParsedCIDRs(in.DenyAddresses)...))
+	upstream := &Upstream{
+		Name: "egress/" + strings.ToLower(owner.Kind) + "/" + owner.Key(), Owner: owner, Forward: true,
+		ConnectTimeout: egressConnectTimeout, IdleTimeout: egressIdleTimeout,
+	}
+	var err error
+	if upstream.Parent, err = parseParentProxy(in.ParentProxy); err != nil {
+		p.found.add(owner, ReasonInvalidAddress, "spec.egress.parentProxy.url: %v: no name is forwarded", err)
+		return
+	}
+	var ports []int32
+	for _, port := range in.EffectivePorts() {
+		l, http := p.listeners[port], port == EgressHTTPPort
+		switch user := podPorts[port]; {
+		case user != "":
+			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used in the proxy's own pod by %s: use another port", port, user)
+		case http && upstream.Parent != nil:
+			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d cannot be used with parentProxy", port)
+		case l != nil && l.http != http:
+			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used for HTTP, or port 80 for TLS: use another port", port)
+		default:
+			p.listener(port).http = http
+			ports = append(ports, port)
+		}
+	}
+	for i, host := range in.Hosts {
+		source := fmt.Sprintf("spec.egress.hosts[%d]", i)
+		name, err := egressName(string(host), in.AllowAll, cluster)
+		if err != nil {
+			p.found.add(owner, ReasonInvalidName, "%s: %v", source, err)
+			continue
+		}
+		for _, port := range ports {
+			if l := p.listener(port); l.routes[name].Host == "" {
+				l.routes[name] = Route{Host: name, Upstream: upstream.Name, Owner: owner, Source: source}
+				p.upstreams[upstream.Name] = upstream
+			}
+		}
+	}
+}
+
+// egressNames returns the names of egress of an Infra and of its ProxyServers, which lead to the proxy on the VLAN; nil for none.
+func (b *builder) egressNames(i *Infra) []*RecordSet {
+	if i.Proxy == nil {
+		return nil
+	}
+	sets := []*RecordSet{i.egressRecords(i.egress, i.Ref, i.created)}
+	for _, p := range b.proxyServersOf(i) {
+		sets = append(sets, i.egressRecords(p.Spec.Egress, Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}, p.CreationTimestamp.Time))
+	}
+	return slices.DeleteFunc(sets, func(s *RecordSet) bool { return s == nil })
+}
+
+// egressRecords returns the records of egress in an Infra or a ProxyServer, which may be nil. A name below a wildcard has none: DNS
+// would answer other names next to it as if they did not exist (RFC 4592, section 2.2.1).
+func (i *Infra) egressRecords(in *v1alpha1.Egress, owner Ref, created time.Time) *RecordSet {
+	if in == nil {
+		return nil
+	}
+	fields := map[string]string{} // of valid names
+	for n, host := range in.Hosts {
+		if name, err := egressName(string(host), in.AllowAll, i.Cluster); err == nil && name != "*" { // the proxy reports invalid names
+			fields[name] = fmt.Sprintf("spec.egress.hosts[%d]", n)
+		}
+	}
+	set := &RecordSet{Owner: owner, kind: recordsEgress, created: created, cluster: i.Cluster}
+	for name, field := range fields {
+		_, parent, _ := strings.Cut(strings.TrimPrefix(name, "*."), ".")
+		isBelow := false
+		for at := range nameAndParents(parent) {
+			isBelow = isBelow || fields["*."+at] != ""
+		}
+		if !isBelow {
+			set.Records = appendAddressRecords(set.Records, name, i.Proxy.VLAN, &RecordSource{Object: owner, Field: field})
+		}
+	}
+	slices.SortStableFunc(set.Records, compareRecords)
+	return set
+}
+
+// egressName returns the name of a host in lower case. It returns an error for a wildcard of a public suffix, such as
+// *.com or *.github.io, and for a name of the hosted cluster, which may be nil.
+func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
+	if host == "*" {
+		if !allowAll {
+			return "", fmt.Errorf("%q allows every name: set allowAll, or list the names", host)
+		}
+		return host, nil
+	}
+	name, err := cleanHost(host)
+	if err != nil {
+		return "", err
+	}
+	parent, wild := strings.CutPrefix(name, "*.")
+	if suffix, _ := publicsuffix.PublicSuffix(parent); wild && suffix == parent {
+		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix: list the domains below it", name, parent)
+	}
+	if cluster != nil && (cluster.owns(parent) || slices.ContainsFunc(cluster.AppsDomains, func(domain string) bool { return within(parent, domain) })) {
+		return "", fmt.Errorf("%s is in a domain of %s: its names lead to the hosted cluster", name, cluster.Ref)
+	}
+	return name, nil
+}
+
+// sortedPrefixes returns a sorted list without duplicates.
+func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, netip.Prefix.Compare)
+	return slices.Compact(list)
+}
