@@ -20,6 +20,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/backends"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	"github.com/densityops/oooi/xdsd/internal/egress"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
@@ -86,6 +87,8 @@ func newServeCommand() *cobra.Command {
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0,
 		"that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
+	flags.TextVar(&f.envoy.Resolver, "egress-resolver", envoy.DefaultResolver,
+		"listen address of the resolver from which Envoy gets the addresses of names of egress; in use only if there are any")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to "+
 		"write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket,
@@ -167,6 +170,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 		drain = d.Run
 	}
 	feeder := serve.NewFeeder(store, server, f.envoy, f.log)
+	resolver := egress.NewResolver(func() *model.Egress { return egressOf(store.Snapshot()) }, f.log, registry)
 	functions := []func(context.Context) error{
 		func(ctx context.Context) error { return server.Serve(ctx, socket) },
 		func(ctx context.Context) error {
@@ -179,12 +183,25 @@ func (f *serveFlags) run(ctx context.Context) error {
 			return nil
 		},
 		endless(store.Run), endless(problems.Run), endless(feeder.Run),
+		endless(func(ctx context.Context) { resolver.Run(ctx, f.envoy.Resolver, store.Subscribe) }),
 	}
 	if reporter != nil {
 		reporter.Omitted = feeder.Omitted
 		functions = append(functions, endless(reporter.Run), endless(probed.Run))
 	}
 	return f.daemonFlags.run(ctx, handler, functions...)
+}
+
+// egressOf returns the egress of the first ProxyServer that has one; nil for none. A pod has one ProxyServer.
+func egressOf(s *model.Snapshot) *model.Egress {
+	if s != nil {
+		for _, p := range s.ProxyServers {
+			if p.Egress != nil {
+				return p.Egress
+			}
+		}
+	}
+	return nil
 }
 
 // reporter returns the Reporter of the pod's status, or nil if --pod is not set.

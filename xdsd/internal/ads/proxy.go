@@ -71,9 +71,10 @@ func (p *proxy) set(r Resources, until time.Time) bool {
 		}
 	}
 	endpoints := encode(p, resource.EndpointType, r.Endpoints)
-	for name := range clusters {
+	for _, c := range r.Clusters {
+		name := c.GetName()
 		_, given := endpoints[name]
-		if _, known := p.served[resource.EndpointType][name]; !known && !given {
+		if _, known := p.served[resource.EndpointType][name]; c.GetEdsClusterConfig() != nil && !known && !given {
 			// Envoy keeps a cluster in warming state until it receives an assignment.
 			maps.Copy(endpoints, encode(p, resource.EndpointType, []*endpointv3.ClusterLoadAssignment{{ClusterName: name}}))
 		}

@@ -80,6 +80,9 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.UpstreamConnectionOptions = nil
 		return c
 	}
+	if u.Forward {
+		t.egressCluster(c, u)
+	}
 	c.UpstreamBindConfig = &corev3.BindConfig{SocketOptions: []*corev3.SocketOption{reuseAddress()}}
 	if u.FromVLAN {
 		t.bindToVLAN(c.UpstreamBindConfig)

@@ -3,6 +3,7 @@ package envoy
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -47,6 +48,9 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
 		AccessLog:                  t.accessLog("request", requestFields),
 	}
+	for _, upstream := range t.forwarding(l) {
+		hcm.HttpFilters = slices.Insert(hcm.HttpFilters, len(hcm.HttpFilters)-1, t.httpForward(upstream))
+	}
 	return &listenerv3.FilterChain{Name: "http", Filters: []*listenerv3.Filter{{
 		Name:       "envoy.filters.network.http_connection_manager",
 		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("HTTP on "+name, hcm)},
@@ -72,6 +76,9 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 	}
 	for _, r := range l.Routes {
 		routes := []*routev3.Route{rejectSeveralHosts()}
+		if u := t.upstreams[r.Upstream]; r.Host == "*" && u != nil && u.Forward {
+			routes = append(routes, rejectAddresses())
+		}
 		if r.Rules == nil {
 			routes = append(routes, &routev3.Route{
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
@@ -94,6 +101,18 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 		}
 	}
 	return out
+}
+
+// forwarding returns the upstreams of egress to which a listener has routes, sorted.
+func (t *translator) forwarding(l *model.Listener) []string {
+	var list []string
+	for _, r := range l.Routes {
+		if u := t.upstreams[r.Upstream]; u != nil && u.Forward {
+			list = append(list, r.Upstream)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // route returns the route of a rule. Envoy uses the first route that matches.
@@ -185,6 +204,22 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 		}
 	}
 	return out
+}
+
+// rejectAddresses returns a route that answers 403 to requests whose Host is no name.
+func rejectAddresses() *routev3.Route {
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{
+			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
+			Headers: []*routev3.HeaderMatcher{{
+				Name: ":authority", InvertMatch: true,
+				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+					MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: anyName}},
+				}},
+			}},
+		},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusForbidden}},
+	}
 }
 
 // rejectSeveralHosts returns a route that answers 400 to a request with more than one Host header (RFC 9112 section

@@ -99,9 +99,11 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 				continue
 			}
 		}
-		t.next.chains[c] = m
-		out.FilterChains = append(out.FilterChains, m)
 		names[r.Host] = c.name
+		if t.next.chains[c] == nil { // names of egress share a chain
+			out.FilterChains = append(out.FilterChains, m)
+		}
+		t.next.chains[c] = m
 	}
 	t.errs = outer
 	out.FilterChainMatcher = t.matchNames(names)
@@ -167,7 +169,7 @@ func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 				SinglePredicate: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
 					Input: name,
 					Matcher: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{
-						ValueMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}},
+						ValueMatch: below(suffix),
 					},
 				},
 			}},
@@ -182,6 +184,20 @@ func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	}
 	protocols := map[string]*matcherv3.Matcher_OnMatch{"tls": {OnMatch: &matcherv3.Matcher_OnMatch_Matcher{Matcher: byName}}}
 	return matchExactly(t.input("transport protocol", &networkv3.TransportProtocolInput{}), protocols)
+}
+
+// anyName matches names whose last label begins with a letter, as those of all top-level domains do. It matches no IP address: Envoy
+// would connect to it without asking the resolver.
+const anyName = `(?i)^([a-z0-9_-]+\.)+[a-z][a-z0-9-]*\.?$`
+
+// below returns a matcher of the names with a suffix, of all names if it is empty.
+func below(suffix string) *matcherv3.StringMatcher {
+	if suffix == "" {
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
+			EngineType: &matcherv3.RegexMatcher_GoogleRe2{GoogleRe2: &matcherv3.RegexMatcher_GoogleRE2{}}, Regex: anyName,
+		}}}
+	}
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}}
 }
 
 // longestFirst compares names by length, and those of the same length alphabetically.
@@ -237,8 +253,17 @@ func onlyBackend(l *model.Listener) *model.Route {
 	return &l.Routes[0]
 }
 
-// chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them.
+// chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them. The names of egress
+// in one object share one, so that Envoy's memory does not grow with their number.
 func (t *translator) chainOf(l *model.Listener, r *model.Route) chain {
+	if u := t.upstreams[r.Upstream]; u != nil && u.Forward {
+		c := t.chainTo(r.Owner.String()+" egress", t.stats(l, "egress", r.Upstream), r.Upstream)
+		c.forward = uint32(l.Port) //nolint:gosec // the model validates ports
+		if u.Parent != nil {
+			c.parent = *u.Parent
+		}
+		return c
+	}
 	return t.chainTo(r.Owner.String()+" "+r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream)
 }
 
@@ -249,7 +274,7 @@ func (t *translator) chainTo(name, stats, upstream string) chain {
 	if u.Retry != nil {
 		retry = *u.Retry
 	}
-	return chain{name, stats, upstream, u.IdleTimeout, retry}
+	return chain{name: name, stats: stats, upstream: upstream, idleTimeout: u.IdleTimeout, retry: retry}
 }
 
 // A chain is what the message of a filter chain depends on, which forwards TCP connections to an upstream.
@@ -257,6 +282,8 @@ type chain struct {
 	name, stats, upstream string
 	idleTimeout           time.Duration
 	retry                 model.ConnectRetry
+	forward               uint32            // port of the name that the client sent; 0 if the upstream has its own endpoints
+	parent                model.ParentProxy // that connects to the name; zero for none
 }
 
 // chain returns the filter chain, which does not terminate TLS.
@@ -269,13 +296,18 @@ func (t *translator) chain(c chain) *listenerv3.FilterChain {
 		MaxConnectAttempts: wrapperspb.UInt32(uint32(1 + c.retry.Attempts)), //nolint:gosec // at most 11
 		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(c.retry.Backoff)},
 	}
-	return &listenerv3.FilterChain{
-		Name: c.name,
-		Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.tcp_proxy",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("chain "+c.name, tcp)},
-		}},
+	out := &listenerv3.FilterChain{Name: c.name}
+	switch {
+	case c.parent.Port != 0:
+		tcp.TunnelingConfig = tunnel(&c)
+	case c.forward != 0:
+		out.Filters = append(out.Filters, t.egressFilter(c.upstream, c.forward))
 	}
+	out.Filters = append(out.Filters, &listenerv3.Filter{
+		Name:       "envoy.filters.network.tcp_proxy",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("chain "+c.name, tcp)},
+	})
+	return out
 }
 
 // keepAlive returns socket options that detect a lost client within about two minutes: a VM that is killed does not

@@ -36,7 +36,13 @@ type Options struct {
 	PortConnectionRates map[uint16]uint32
 	// UDPSessions limits the open sessions of all UDP backends; 0 means no limit.
 	UDPSessions uint32
+	// Resolver is the address of the resolver for names of egress, in the pod: package egress. Envoy itself cannot refuse an
+	// address: it tries all addresses of a name, and its filters see only the first. The default is DefaultResolver.
+	Resolver netip.AddrPort
 }
+
+// DefaultResolver is the default of Options.Resolver.
+var DefaultResolver = netip.MustParseAddrPort("127.0.0.1:9953")
 
 // UDPSessionsOf returns the limit of open sessions of a UDP backend of p: its own, or a share of UDPSessions if the limits
 // of all UDP backends are more than that.
@@ -92,7 +98,12 @@ type messages struct {
 }
 
 // NewTranslator returns a Translator that has translated nothing yet.
-func NewTranslator(options Options) *Translator { return &Translator{options: options} }
+func NewTranslator(options Options) *Translator {
+	if !options.Resolver.IsValid() {
+		options.Resolver = DefaultResolver
+	}
+	return &Translator{options: options}
+}
 
 // Translate returns the listeners, routes and clusters of a proxy. It leaves out what Envoy would reject, and returns why.
 // Routes to a cluster that is left out have no endpoints. The caller must not change the messages.

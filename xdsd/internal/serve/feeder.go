@@ -168,7 +168,7 @@ func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) {
 	}
 	var endpoints []*endpointv3.ClusterLoadAssignment
 	for _, u := range p.Upstreams {
-		if !known[u] {
+		if !known[u] && !u.Forward {
 			endpoints = append(endpoints, f.endpointsOf(u))
 		}
 	}

@@ -1,0 +1,266 @@
+package proxy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// outsideDNS is an upstream resolver with names outside of the cluster, all below outside.example.com.
+type outsideDNS struct {
+	mu sync.Mutex
+	// records are the data of records, "TYPE DATA", by name below outside.example.com. "|" separates successive answers, of
+	// which the last one stays.
+	records map[string][]string
+}
+
+const outside = ".outside.example.com"
+
+func (d *outsideDNS) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	reply := new(dns.Msg).SetReply(q)
+	name := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(q.Question[0].Name), "."), outside)
+	list, known := d.records[name]
+	if !known {
+		reply.Rcode = dns.RcodeNameError
+	}
+	if at := slices.Index(list, "|"); at >= 0 {
+		d.records[name], list = list[at+1:], list[:at]
+	}
+	for _, data := range list {
+		owner := q.Question[0].Name
+		if to, found := strings.CutPrefix(data, "via "); found { // behind an alias
+			alias, rest, _ := strings.Cut(to, " ")
+			rr, _ := dns.NewRR(fmt.Sprintf("%s 1 IN CNAME %s", owner, alias))
+			reply.Answer = append(reply.Answer, rr)
+			owner, data = alias, rest
+		}
+		if rr, err := dns.NewRR(fmt.Sprintf("%s 1 IN %s", owner, data)); err == nil && rr.Header().Rrtype == q.Question[0].Qtype {
+			reply.Answer = append(reply.Answer, rr)
+		}
+	}
+	_ = w.WriteMsg(reply) // the client may have gone
+}
+
+// startEgress starts a site whose Infra allows hosts, with a resolver and a server outside. more are further fields of egress.
+func startEgress(t *testing.T, hosts, more string) (*site, *outsideDNS) {
+	t.Helper()
+	s := newSite(t)
+	d := &outsideDNS{records: map[string][]string{
+		"registry": {"A " + s.outside(1)}, "a.cdn": {"A " + s.outside(1)}, "other": {"A " + s.outside(1)},
+	}}
+	conn, err := net.ListenPacket("udp", s.outside(53)+":53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.RunDNS(t, &dns.Server{PacketConn: conn, Handler: d})
+	s.ca.TLSBackend(t, s.outside(1)+":443", "outside", "*"+outside, "*.cdn"+outside)
+	s.flags = append(s.flags, "--egress-resolver", strings.Replace(s.xdsd.http, ":9902", ":9953", 1))
+	s.update(t, s.objects(), lab.Merge(s.infraYAML(), fmt.Sprintf("spec: {egress: {hosts: [%s], allowAddresses: [%s/24]%s}, networkConfig: {dnsServers: [%s]}}",
+		hosts, s.outside(0), more, s.outside(53))))
+	s.start(t)
+	return s, d
+}
+
+// outside returns an address outside of the VLAN.
+func (s *site) outside(host int) string {
+	return strings.Replace(s.IP(host), "198.18.", "198.19.", 1)
+}
+
+// TestEgressByName checks that listed names lead outside, and others do not.
+func TestEgressByName(t *testing.T) {
+	s, _ := startEgress(t, `registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com`, "")
+	s.ca.TLSBackend(t, s.IP(11)+":6443", "api", s.in("api"))
+	s.update(t, service(s.ControlPlaneNamespace(), "kube-apiserver", 6443, netip.MustParseAddrPort(s.IP(11)+":6443")))
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	s.await(t, 443, hello{sni: s.in("api")}, "api")
+	for name, want := range map[string]string{
+		"a.cdn" + outside:   "outside",
+		s.in("api"):         "api",
+		"gone" + outside:    "", // does not exist
+		"cdn" + outside:     "", // not below itself
+		"b.other" + outside: "",
+	} {
+		if got, err := s.reach(t, 443, hello{sni: name}); got != want {
+			t.Errorf("%s leads to %q, %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+// TestEgressRefusesAddressesOfTheCluster lets names resolve to addresses that clients must not reach.
+func TestEgressRefusesAddressesOfTheCluster(t *testing.T) {
+	s, d := startEgress(t, `"*.outside.example.com"`, "")
+	inside := s.IP(40)
+	for _, address := range []string{inside + ":443", s.at6(40, 443), "127.0.0.1:443"} {
+		s.ca.TLSBackend(t, address, "inside", "*"+outside)
+	}
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	closed, open := "A "+s.outside(9), "A "+s.outside(1)
+	d.mu.Lock()
+	maps.Copy(d.records, map[string][]string{
+		"vlan": {"A " + inside}, "vlan6": {"AAAA " + s.net6 + "40"}, "loopback": {"A 127.0.0.1"}, "any": {"A 0.0.0.0"},
+		"private": {"A 10.0.0.1"}, "metadata": {"A 169.254.169.254"}, "second": {closed, "A " + inside}, "mapped": {"AAAA ::ffff:" + inside},
+		"translated": {"AAAA 64:ff9b::" + inside}, "alias": {"via vlan.example.net. A " + inside}, "loopback6": {"AAAA ::1"},
+		"first": {"A " + inside, open}, "later": {open, "|", "A " + inside},
+	})
+	d.mu.Unlock()
+	for _, name := range []string{
+		"vlan", "vlan6", "loopback", "any", "private", "metadata", "second", "mapped", "translated", "alias", "loopback6",
+	} {
+		if got, err := s.reach(t, 443, hello{sni: name + outside}); err == nil {
+			t.Errorf("%s leads to %q", name, got)
+		}
+	}
+	if got, err := s.reach(t, 443, hello{sni: "first" + outside}); got != "outside" {
+		t.Errorf("a name with one address inside and one outside leads to %q, %v", got, err)
+	}
+	// Envoy keeps the last good address of a name that moves inside.
+	lab.Poll(t, "the resolver to answer with the address inside", func() bool {
+		if got, err := s.reach(t, 443, hello{sni: "later" + outside}); got == "inside" {
+			t.Fatal("a name that moves inside leads there", err)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return !slices.Contains(d.records["later"], "|")
+	})
+	for range 20 {
+		if got, _ := s.reach(t, 443, hello{sni: "later" + outside}); got == "inside" {
+			t.Fatal("a name that moves inside leads there")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// TestEgressOfAllNames allows all names, for TLS and for HTTP. An address in place of a name would bypass the resolver.
+func TestEgressOfAllNames(t *testing.T) {
+	s, _ := startEgress(t, `"*"`, ", allowAll: true, ports: [80, 443]")
+	inside := s.IP(40)
+	s.ca.TLSBackend(t, inside+":443", "inside", "*"+outside)
+	for address, body := range map[string]string{s.outside(1): "outside", inside: "inside"} {
+		listener, err := net.Listen("tcp", address+":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		_, server.Listener = server.Listener.Close(), listener
+		server.Start()
+		t.Cleanup(server.Close)
+	}
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	for _, literal := range []string{inside, inside + ".", "::ffff:" + inside} {
+		data := bytes.Replace(lab.ClientHello(t, strings.Repeat("a", len(literal)-2)+".b"), []byte(strings.Repeat("a", len(literal)-2)+".b"), []byte(literal), 1)
+		if answer := s.send(t, 443, data); len(answer) > 0 {
+			t.Errorf("the SNI %s leads to a server", literal)
+		}
+	}
+	for host, want := range map[string]string{"registry" + outside: "200 outside", "REGISTRY" + outside + ":80": "200 outside", inside: "403 ", inside + ":80": "403 "} {
+		lab.Await(t, "the answer of Host "+host, func() string {
+			conn, err := net.Dial("tcp", s.at(3, 80))
+			if err != nil {
+				return err.Error()
+			}
+			defer func() { _ = conn.Close() }()
+			if status, body := exchange(t, conn, "GET", host, "/"); fmt.Sprint(status, " ", body) != want {
+				return fmt.Sprint(status, " ", body)
+			}
+			return ""
+		})
+	}
+}
+
+// send sends data to a port, and returns what the other end sends until it closes the connection or is silent for a second.
+func (s *site) send(t *testing.T, port int, data []byte) []byte {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.at(3, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = conn.Write(data) // the other end may close the connection first
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	answer, _ := io.ReadAll(conn)
+	return answer
+}
+
+// TestEgressByParentProxy reaches names by a proxy that requires credentials.
+func TestEgressByParentProxy(t *testing.T) {
+	t.Setenv("OOOI_PARENT_PROXY_AUTHORIZATION", "Basic dTpw")
+	requests := make(chan string, 10)
+	parent := httptest.NewUnstartedServer(nil)
+	s, _ := startEgress(t, "registry.outside.example.com, absent.outside.example.com", "")
+	listener, err := net.Listen("tcp", s.outside(3)+":3128")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, parent.Listener = parent.Listener.Close(), listener
+	parent.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
+		if !strings.HasPrefix(r.Host, "registry") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		to, err := net.Dial("tcp", s.outside(1)+":443")
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		from, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+		_, _ = io.Copy(from, to)
+		_ = from.Close()
+	})
+	parent.Start()
+	t.Cleanup(parent.Close)
+	s.update(t, lab.Merge(s.infraYAML(), fmt.Sprintf(
+		"spec: {egress: {hosts: [registry.outside.example.com, absent.outside.example.com], parentProxy: {url: 'http://%s:3128', secretRef: {name: parent}}}}", s.outside(3))))
+	lab.Poll(t, "a connection by the parent proxy", func() bool {
+		got, _ := s.reach(t, 443, hello{sni: "registry" + outside})
+		return got == "outside" && len(requests) > 0
+	})
+	if got, want := <-requests, "CONNECT registry.outside.example.com:443 Basic dTpw"; got != want {
+		t.Errorf("the parent proxy got %q, want %q", got, want)
+	}
+	if got, err := s.reach(t, 443, hello{sni: "absent" + outside}); err == nil {
+		t.Errorf("a name that the parent proxy refuses leads to %q", got)
+	}
+}
+
+// TestEgressRefusesQUIC sends a datagram to port 443, which must fail at once, so that clients of HTTP/3 use TCP.
+func TestEgressRefusesQUIC(t *testing.T) {
+	s, _ := startEgress(t, "registry.outside.example.com", "")
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	conn, err := net.Dial("udp", s.at(3, 443))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte{0xc0}); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("an answer or silence: %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package envoy
+
+import (
+	"fmt"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	dfpclusterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dynamic_forward_proxy/v3"
+	dnscachev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/dynamic_forward_proxy/v3"
+	httpdfpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_forward_proxy/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	snidfpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/sni_dynamic_forward_proxy/v3"
+	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/densityops/oooi/internal/model"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
+)
+
+const (
+	// maxEgressNames is the number of names whose addresses Envoy keeps. A connection to a further name is closed.
+	maxEgressNames = 4096
+	// egressNameTime is how long Envoy keeps the addresses of a name to which nothing connects.
+	egressNameTime = 5 * time.Minute
+)
+
+// egressCache returns the cache of names, which the filter and the cluster share.
+func (t *translator) egressCache(upstream string) *dnscachev3.DnsCacheConfig {
+	resolver := &caresv3.CaresDnsResolverConfig{
+		Resolvers:          []*corev3.Address{message.Address(t.options.Resolver.Addr().String(), t.options.Resolver.Port())},
+		DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
+	}
+	return &dnscachev3.DnsCacheConfig{
+		Name: upstream, DnsLookupFamily: clusterv3.Cluster_V4_PREFERRED,
+		HostTtl: durationpb.New(egressNameTime), MaxHosts: wrapperspb.UInt32(maxEgressNames),
+		TypedDnsResolverConfig: &corev3.TypedExtensionConfig{Name: "envoy.network.dns_resolver.cares", TypedConfig: t.wrap("resolver", resolver)},
+	}
+}
+
+// egressCluster changes a cluster to one whose endpoint is the name that the client sent, or the proxy that connects to it.
+func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
+	c.EdsClusterConfig, c.OutlierDetection = nil, nil
+	if u.Parent != nil {
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
+		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: u.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: message.Address(u.Parent.Host, u.Parent.Port)},
+			}}},
+		}}}
+		return
+	}
+	c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+		Name: "envoy.clusters.dynamic_forward_proxy",
+		TypedConfig: t.wrap("egress cluster", &dfpclusterv3.ClusterConfig{
+			ClusterImplementationSpecifier: &dfpclusterv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: t.egressCache(u.Name)},
+		}),
+	}}
+}
+
+// egressFilter returns the filter that resolves the name that the client sent.
+func (t *translator) egressFilter(upstream string, port uint32) *listenerv3.Filter {
+	return &listenerv3.Filter{
+		Name: "envoy.filters.network.sni_dynamic_forward_proxy",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("egress filter", &snidfpv3.FilterConfig{
+			DnsCacheConfig: t.egressCache(upstream), PortSpecifier: &snidfpv3.FilterConfig_PortValue{PortValue: port},
+		})},
+	}
+}
+
+// tunnel returns how the parent of a chain connects to the name that the client sent.
+func tunnel(c *chain) *tcpproxyv3.TcpProxy_TunnelingConfig {
+	out := &tcpproxyv3.TcpProxy_TunnelingConfig{Hostname: fmt.Sprintf("%%REQUESTED_SERVER_NAME%%:%d", c.forward)}
+	if c.parent.Authorized {
+		out.HeadersToAdd = []*corev3.HeaderValueOption{{
+			Header: &corev3.HeaderValue{Key: "proxy-authorization", Value: "%ENVIRONMENT(" + model.AuthorizationVariable + ")%"},
+		}}
+	}
+	return out
+}
+
+// httpForward returns the HTTP filter that resolves the Host of requests of egress.
+func (t *translator) httpForward(upstream string) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: "envoy.filters.http.dynamic_forward_proxy", ConfigType: &hcmv3.HttpFilter_TypedConfig{
+		TypedConfig: t.wrap("egress filter", &httpdfpv3.FilterConfig{
+			ImplementationSpecifier: &httpdfpv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: t.egressCache(upstream)},
+		}),
+	}}
+}
