@@ -46,6 +46,8 @@ type workload struct {
 	observed []int32
 	// lowest is the lowest port that the pods listen on.
 	lowest int64
+	// egress are the connections that the pods may make; nil for all.
+	egress []networkingv1.NetworkPolicyEgressRule
 	// pods has the spec of each replica's pod.
 	pods []corev1.PodSpec
 	// privileged is set if a container has capabilities and runs as root.
@@ -162,8 +164,7 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 
 // networkPolicy returns the NetworkPolicy of a component. It admits all pods to the observed ports, with health and metrics, and
 // all sources to the ports of the Service: clients may run in the network of a node, which no selector matches. The policy
-// applies to the pod network, not to the VLAN, because a NetworkPolicy applies to a pod's first interface. It does not restrict
-// egress, because no selector matches the address of the API server.
+// applies to the pod network, not to the VLAN, because a NetworkPolicy applies to a pod's first interface.
 func (in *Input) networkPolicy(component string, w *workload) runtime.Object {
 	rules := []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 	for _, port := range w.observed {
@@ -175,11 +176,15 @@ func (in *Input) networkPolicy(component string, w *workload) runtime.Object {
 			rules[1].Ports = append(rules[1].Ports, policyPort(p.Protocol, p.Port))
 		}
 	}
-	return ingressPolicy(in.meta(component, in.name(component)), metav1.LabelSelector{MatchLabels: in.labels(component)}, rules...)
+	policy := ingressPolicy(in.meta(component, in.name(component)), metav1.LabelSelector{MatchLabels: in.labels(component)}, rules...)
+	if w.egress != nil {
+		policy.Spec.PolicyTypes, policy.Spec.Egress = append(policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress), w.egress
+	}
+	return policy
 }
 
 // ingressPolicy returns a NetworkPolicy for the incoming connections of the selected pods.
-func ingressPolicy(meta metav1.ObjectMeta, pods metav1.LabelSelector, rules ...networkingv1.NetworkPolicyIngressRule) runtime.Object {
+func ingressPolicy(meta metav1.ObjectMeta, pods metav1.LabelSelector, rules ...networkingv1.NetworkPolicyIngressRule) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: rules,
 	}}

@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -50,12 +51,54 @@ func dns(in *Input, instances []instance) (*workload, error) {
 func (in *Input) corefile() string {
 	const metrics = "    prometheus {$POD_IP}:9153\n"
 	// VMs must not resolve names of Services of the management cluster.
-	vlan := in.serverBlock(vlanDevice, "vlan", metrics+"    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
-	return vlan + "\n" + in.serverBlock(podDevice, "pod", "    health {$POD_IP}:8080\n    ready {$POD_IP}:8181\n"+metrics)
+	vlan := in.serverBlock(vlanDevice, "vlan", metrics+"    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n", in.otherNames())
+	return vlan + "\n" + in.serverBlock(podDevice, "pod", "    health {$POD_IP}:8080\n    ready {$POD_IP}:8181\n"+metrics, in.forward())
 }
 
-// serverBlock returns the server block of a view, with further plugins.
-func (in *Input) serverBlock(device, view, plugins string) string {
+// forward returns the plugin that forwards names to the upstream resolvers.
+func (in *Input) forward() string {
+	return "    forward . " + cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf") + "\n"
+}
+
+// otherNames returns the plugin that answers VMs' queries for names that no other plugin answers. If all names are allowed, they lead
+// to the proxy.
+func (in *Input) otherNames() string {
+	rcode, addresses := "NXDOMAIN", ""
+	if e := in.Infra.Spec.Egress; e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") {
+		if i := in.Snapshot.Infra(in.key()); i != nil && i.Proxy != nil {
+			rcode, addresses = "NOERROR", addressTemplates(i.Proxy.VLAN)
+		}
+	}
+	if rcode == "NXDOMAIN" && in.Infra.Spec.InfraComponents.DNS.Forward != v1alpha1.DNSForwardDeny {
+		return in.forward()
+	}
+	// Clients cache the answer for the last number of seconds (RFC 2308).
+	const authority = ". 60 IN SOA ns.invalid. hostmaster.invalid. 1 7200 1800 86400 5"
+	return addresses + fmt.Sprintf("    template IN ANY {\n        rcode %s\n        authority %q\n    }\n", rcode, authority)
+}
+
+// addressTemplates returns the plugins that answer all names with the addresses.
+func addressTemplates(addresses []netip.Addr) string {
+	var out strings.Builder
+	for _, kind := range []struct {
+		qtype string
+		is    func(netip.Addr) bool
+	}{{"A", netip.Addr.Is4}, {"AAAA", netip.Addr.Is6}} {
+		list := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !kind.is(a) })
+		if len(list) == 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "    template IN %s {\n", kind.qtype)
+		for _, a := range list {
+			fmt.Fprintf(&out, "        answer \"{{ .Name }} 30 IN %s %s\"\n", kind.qtype, a)
+		}
+		out.WriteString("    }\n")
+	}
+	return out.String()
+}
+
+// serverBlock returns the server block of a view, with further plugins before and after those of oooi.
+func (in *Input) serverBlock(device, view, before, after string) string {
 	hosted := ""
 	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
 		hosted = in.HostedCluster.String()
@@ -74,9 +117,7 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 			fmt.Fprintf(&views, "        %s %s\n", property[0], property[1])
 		}
 	}
-	upstream := cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf")
-	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n",
-		device, plugins, &views, upstream)
+	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n%s}\n", device, before, &views, after)
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other

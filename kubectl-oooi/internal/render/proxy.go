@@ -22,8 +22,8 @@ import (
 func proxy(in *Input, instances []instance) (*workload, error) {
 	w := &workload{
 		objects: []runtime.Object{in.ProxyServer}, rules: in.proxyRules(), ports: in.proxyPorts(), observed: []int32{9901, servePort},
-		privileged: in.hasFloatingAddress(),
-		lowest:     80, // Envoy opens ports of later backends from there without another pod
+		privileged: in.hasFloatingAddress(), egress: in.egressRules(),
+		lowest: 80, // Envoy opens ports of later backends from there without another pod
 	}
 	if in.hasFloatingAddress() {
 		lease := in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra)) // xdsd hold writes the spec
@@ -170,6 +170,7 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 					"--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
 				Ports:          []corev1.ContainerPort{tcpPort("envoy", 9901), tcpPort(portEnvoyHealth, 9907)},
 				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startup,
+				Env:       in.parentProxyCredentials(),
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{

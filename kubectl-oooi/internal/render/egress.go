@@ -1,0 +1,95 @@
+package render
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// egressRules returns the NetworkPolicy's rules for connections of the proxy; nil if they are not restricted. On the ports of egress it
+// may only connect to addresses that names of egress may resolve to, and to what it forwards to in the cluster: a second barrier if
+// the resolver of xdsd serve fails. Other ports are free, because no selector matches the addresses of the API server.
+func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
+	server := in.Snapshot.ProxyServer(in.proxyKey())
+	if server == nil || server.Egress == nil || in.ControlPlane == "" && !in.standalone() {
+		return nil
+	}
+	ports := in.egressPorts()
+	var forwarded []networkingv1.NetworkPolicyPort
+	for _, port := range ports {
+		forwarded = append(forwarded, policyPort(corev1.ProtocolTCP, port))
+	}
+	rules := []networkingv1.NetworkPolicyEgressRule{{Ports: otherPorts(ports)}, {Ports: forwarded}}
+	to := &rules[1].To
+	for _, namespace := range slices.Concat([]string{in.ControlPlane}, in.BackendControlPlanes, in.backendNamespaces()) {
+		if namespace != "" {
+			*to = append(*to, networkingv1.NetworkPolicyPeer{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			})
+		}
+	}
+	for _, u := range server.Upstreams {
+		for _, a := range u.Addresses {
+			*to = append(*to, blockPeer(netip.PrefixFrom(a.Addr(), a.Addr().BitLen())))
+		}
+	}
+	for _, block := range server.Egress.Blocks() {
+		*to = append(*to, blockPeer(block.Prefix, block.Except...))
+	}
+	return rules
+}
+
+// parentProxyCredentials returns the variable of Envoy's environment with the credentials for the parent proxy; nil if it has none.
+func (in *Input) parentProxyCredentials() []corev1.EnvVar {
+	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
+		if e != nil && e.ParentProxy != nil && e.ParentProxy.SecretRef != nil {
+			return []corev1.EnvVar{{Name: model.AuthorizationVariable, ValueFrom: &corev1.EnvVarSource{
+				SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: *e.ParentProxy.SecretRef, Key: "authorization"},
+			}}}
+		}
+	}
+	return nil
+}
+
+// egressPorts returns the ports of egress, sorted.
+func (in *Input) egressPorts() []int32 {
+	var ports []int32
+	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
+		if e != nil {
+			ports = append(ports, e.EffectivePorts()...)
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// otherPorts returns all ports of UDP, and those of TCP that are not in the sorted list.
+func otherPorts(tcp []int32) []networkingv1.NetworkPolicyPort {
+	between := func(protocol corev1.Protocol, first, last int32) networkingv1.NetworkPolicyPort {
+		return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(first)), EndPort: &last}
+	}
+	list := []networkingv1.NetworkPolicyPort{between(corev1.ProtocolUDP, 1, 65535)}
+	first := int32(1)
+	for _, port := range append(slices.Clone(tcp), 65536) {
+		if first < port {
+			list = append(list, between(corev1.ProtocolTCP, first, port-1))
+		}
+		first = port + 1
+	}
+	return list
+}
+
+func blockPeer(network netip.Prefix, except ...netip.Prefix) networkingv1.NetworkPolicyPeer {
+	block := &networkingv1.IPBlock{CIDR: network.String()}
+	for _, p := range except {
+		block.Except = append(block.Except, p.String())
+	}
+	return networkingv1.NetworkPolicyPeer{IPBlock: block}
+}
