@@ -135,7 +135,12 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	s, key := r.store.Snapshot(), request.String()
 	at := slices.IndexFunc(s.Clusters, func(c *model.Cluster) bool { return c.Kind == "HostedCluster" && c.Key() == key })
-	if at < 0 { // the objects were deleted with the cluster
+	if at < 0 { // the objects were deleted with the cluster, but the reader's Secret is in the Infra's namespace
+		if last := r.states.get(key).last.Load(); last != nil {
+			if err := r.removeUnusedReader(ctx, last.infra); err != nil {
+				return ctrl.Result{}, err
+			}
+		}
 		r.states.forget(key)
 		r.problems.recordLeftovers(key, nil)
 		return ctrl.Result{}, nil
@@ -304,16 +309,22 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 		return err
 	}
 	for infra := range state.readers { // last: setup waits for it
-		object, exists := r.store.Infra(infra.String())
-		i := modelOf(r.store.Snapshot(), object)
-		if !exists || i != nil && !managesAppsService(object, i) {
-			if err := r.removeReader(ctx, infra); err != nil {
-				return err
-			}
+		if err := r.removeUnusedReader(ctx, infra); err != nil {
+			return err
 		}
 		delete(state.readers, infra)
 	}
 	return nil
+}
+
+// removeUnusedReader deletes the Secret with the reader's kubeconfig of an Infra that no longer manages an apps Service.
+func (r *hostedReconciler) removeUnusedReader(ctx context.Context, infra client.ObjectKey) error {
+	object, exists := r.store.Infra(infra.String())
+	i := modelOf(r.store.Snapshot(), object)
+	if exists && (i == nil || managesAppsService(object, i)) {
+		return nil
+	}
+	return r.removeReader(ctx, infra)
 }
 
 // needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown, it reports true. It
