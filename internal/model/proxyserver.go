@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,11 @@ type ProxyServer struct {
 	AccessLog bool `json:"accessLog,omitempty"`
 	// LogLevel is Envoy's log level; empty if the objects set none.
 	LogLevel v1alpha1.LogLevel `json:"logLevel,omitempty"`
+}
+
+// Backends returns the upstreams with endpoints in the cluster or on the VLAN: all but those of egress.
+func (p *ProxyServer) Backends() []*Upstream {
+	return slices.DeleteFunc(slices.Clone(p.Upstreams), func(u *Upstream) bool { return u.Forward })
 }
 
 // Listener is one port of a proxy. A connection uses the route with the longest name that matches the SNI of

@@ -4,6 +4,7 @@ package routes
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -66,6 +67,10 @@ type Target struct {
 	Addresses []netip.AddrPort `json:"addresses,omitempty"`
 	// FromVLAN means that the proxy connects from its VLAN address.
 	FromVLAN bool `json:"fromVLAN,omitempty"`
+	// Forward means that the proxy connects to the name that the client sent, which is outside of the cluster: through the proxy
+	// Parent if that is not empty.
+	Forward bool   `json:"forward,omitempty"`
+	Parent  string `json:"parent,omitempty"`
 	// Missing is the reason why the target cannot be reached; empty if it can.
 	Missing string `json:"missing,omitempty"`
 	// Rules are those of HTTP requests by precedence, instead of a Service.
@@ -155,6 +160,10 @@ func (t *Target) String() string {
 			list[i] = a.String()
 		}
 		return strings.Join(list, ",")
+	case t.Parent != "":
+		return "the name, by " + t.Parent
+	case t.Forward:
+		return "the name"
 	case t.Service == "":
 		return "nothing"
 	case t.Missing != "":
@@ -209,7 +218,11 @@ func target(u *model.Upstream, port string) *Target {
 	if after, ok := strings.CutPrefix(u.Name, u.Service+"/"); ok && u.Service != "" {
 		port = after
 	}
-	return &Target{Service: u.Service, Port: port, Addresses: u.Addresses, FromVLAN: u.FromVLAN, Missing: u.Missing}
+	t := &Target{Service: u.Service, Port: port, Addresses: u.Addresses, FromVLAN: u.FromVLAN, Forward: u.Forward, Missing: u.Missing}
+	if u.Parent != nil {
+		t.Parent = net.JoinHostPort(u.Parent.Host, strconv.Itoa(int(u.Parent.Port)))
+	}
+	return t
 }
 
 // backendPort returns the targetPort of a backend of a ProxyServer; empty if there is no such backend.

@@ -289,7 +289,7 @@ func messages(problems []model.Problem) string {
 // resolvedBackends returns the number of backends whose Service or address exists.
 func (f *proxyFacts) resolvedBackends() int32 {
 	n := int32(0)
-	for _, u := range f.proxy.Upstreams {
+	for _, u := range f.proxy.Backends() {
 		if u.Missing == "" {
 			n++
 		}
@@ -301,7 +301,7 @@ func (f *proxyFacts) resolvedBackends() int32 {
 // number of healthy endpoints with its reason. Numbers of failures change too often to be summarized.
 func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
-	for _, u := range f.proxy.Upstreams {
+	for _, u := range f.proxy.Backends() {
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Healthy: math.MaxInt32}
 		for _, replica := range f.object.Status.Replicas {
 			for _, r := range replica.Backends {

@@ -25,9 +25,10 @@ import (
 
 const (
 	// maxEgressNames is the number of names whose addresses Envoy keeps. A connection to a further name is closed.
-	maxEgressNames = 4096
-	// egressNameTime is how long Envoy keeps the addresses of a name to which nothing connects.
-	egressNameTime = 5 * time.Minute
+	maxEgressNames = 16384
+	// egressNameTime is how long Envoy keeps the addresses of a name to which nothing connects. It is short, so that a client that
+	// connects to many names below a wildcard does not use up the names for others.
+	egressNameTime = time.Minute
 )
 
 // egressCache returns the cache of names, which the filter and the cluster share.

@@ -33,15 +33,15 @@ const (
 
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
-// suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
-// for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
+// suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, for one that has only
+// names of egress, and for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
 // needs an open socket, because the protocol of its backend is unknown. broken returns why upstreams do not work, by name: Envoy
 // resets connections to them, which says nothing. The result has an entry for each port, in the order of p.Listeners: one for
 // both protocols of a port.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken func() map[string]string) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
-		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
+		probeable[u.Name] = u.Missing == "" && !u.FromVLAN && !u.Forward
 	}
 	var list []v1alpha1.ListenerStatus
 	for _, l := range p.Listeners {
@@ -151,7 +151,7 @@ func probeUDP(l *model.Listener, at netip.Addr) error {
 // routesInfra reports whether a listener has a route of an Infra, not only of backends.
 func routesInfra(p *model.ProxyServer, l *model.Listener) bool {
 	return l.Default != "" && !l.Backends || slices.ContainsFunc(l.Routes, func(r model.Route) bool {
-		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.Backend == "" })
+		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.Backend == "" && !u.Forward })
 	})
 }
 

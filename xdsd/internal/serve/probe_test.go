@@ -51,16 +51,22 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 	apps := model.Route{Host: "*.apps.demo.example.com", Upstream: "infra/clusters/demo/apps"}
 	oauth := model.Route{Host: "oauth.demo.example.com", Upstream: "clusters-demo/oauth-openshift/6443"}
 	port := int32(netip.MustParseAddrPort(l.Addr().String()).Port())
-	upstreams := []*model.Upstream{{Name: apps.Upstream, FromVLAN: true}, {Name: oauth.Upstream}}
+	egress := model.Route{Host: "*", Upstream: "egress/infra/clusters/demo"}
+	upstreams := []*model.Upstream{{Name: apps.Upstream, FromVLAN: true}, {Name: oauth.Upstream}, {Name: egress.Upstream, Forward: true}}
 	at := netip.MustParseAddr("127.0.0.1")
 
 	both := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at, works)
 	if len(both) != 1 || !both[0].Ready || !slices.Equal(requested, []string{"oauth.demo.example.com"}) {
 		t.Errorf("apps and OAuth routes: %+v, requested names %v", both, requested)
 	}
-	appsOnly := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at, works)
-	if len(appsOnly) != 1 || !appsOnly[0].Ready {
-		t.Errorf("apps route only: %+v", appsOnly)
+	for _, route := range []model.Route{apps, egress} {
+		only := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{route}}}}, at, works)
+		if len(only) != 1 || !only[0].Ready {
+			t.Errorf("only a route to %s: %+v", route.Upstream, only)
+		}
+	}
+	if len(requested) != 1 {
+		t.Errorf("names outside or apps are probed: %v", requested)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

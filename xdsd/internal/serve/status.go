@@ -121,7 +121,7 @@ func (r *Reporter) Run(ctx context.Context) {
 			r.report(ctx)
 			backends := 0
 			if p := proxyOf(r.Store, r.Proxy); p != nil {
-				backends = len(p.Upstreams)
+				backends = len(p.Backends())
 			}
 			earliest, scheduled = time.Now().Add(reportInterval(backends)), false
 			next.Reset(probeInterval)
@@ -277,7 +277,7 @@ func (r *Reporter) addOmitted(p *model.ProxyServer, entry *v1alpha1.ReplicaStatu
 		if len(entry.Omitted) < maxOmitted {
 			entry.Omitted = append(entry.Omitted, o.String())
 		}
-		for i, u := range p.Upstreams { // in the same order as the backends
+		for i, u := range p.Backends() { // in the same order
 			if u.Name == o.Upstream && !strings.HasPrefix(entry.Backends[i].Reason, omitted) {
 				entry.Backends[i].Reason = omitted + o.String()
 			}
@@ -299,8 +299,9 @@ func proxyOf(store *watch.Store, name string) *model.ProxyServer {
 // backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream. healthy are the numbers
 // of healthy endpoints by envoy.StatName, and unread is why they are not known; nil if they are.
 func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unread error, now time.Time) []v1alpha1.BackendStatus {
-	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
-	for i, u := range p.Upstreams {
+	upstreams := p.Backends()
+	list := make([]v1alpha1.BackendStatus, len(upstreams))
+	for i, u := range upstreams {
 		endpoints := int32(len(envoy.Targets(u, r.Store.EndpointSlices(u.Service)))) //nolint:gosec // cannot overflow
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing, Endpoints: endpoints, Healthy: endpoints}
 		if r.Admin != nil {
@@ -323,7 +324,7 @@ func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unre
 	return list
 }
 
-// broken returns why upstreams do not work, by name. The statuses are those of p.Upstreams, in the same order.
+// broken returns why upstreams do not work, by name. The statuses are those of p.Backends, in the same order.
 func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatus) map[string]string {
 	broken := map[string]string{}
 	if r.Probed != nil {
@@ -333,7 +334,7 @@ func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatu
 			}
 		}
 	}
-	for i, u := range p.Upstreams {
+	for i, u := range p.Backends() {
 		if s := statuses[i]; s.Reason != "" && (s.Endpoints == 0 || broken[u.Name] == "") {
 			broken[u.Name] = s.Reason
 		}
