@@ -36,6 +36,8 @@ const (
 	NotFound Result = "NotFound"
 	// Failed means that DNS cannot follow the aliases of the name (SERVFAIL).
 	Failed Result = "Failed"
+	// Refused means that DNS does not answer this client (REFUSED).
+	Refused Result = "Refused"
 	// PassedOn means that DNS forwards the query to the upstream resolvers.
 	PassedOn Result = "PassedOn"
 )

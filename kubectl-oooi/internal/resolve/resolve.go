@@ -76,10 +76,35 @@ func (r *resolver) answerView(v *model.View, out View) View {
 		out.Result, out.Why = NotFound, "DNS is authoritative for zone "+at.zone+", in which the name does not exist"
 		out.Cluster = r.owner(v, at)
 	}
+	if out.Result == PassedOn && out.View == VLAN {
+		r.answerOther(&out)
+	}
 	if out.Result == PassedOn {
 		out.Upstream = r.upstreamResolvers(&out)
 	}
 	return out
+}
+
+// answerOther completes the answer to a VM for a name that the view does not have, if DNS on the VLAN does not forward it.
+func (r *resolver) answerOther(out *View) {
+	if within := "." + r.name; strings.HasSuffix(within, ".cluster.local") {
+		out.Result, out.Why = Refused, "VMs do not resolve names of Services of the management cluster"
+		return
+	}
+	for _, i := range r.Infras {
+		spec := r.infraObject(i.Ref).Spec
+		if dns := spec.InfraComponents.DNS; i.VLAN != out.VLAN || !dns.IsEnabled() {
+			continue
+		} else if e := spec.Egress; e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") && i.Proxy != nil {
+			out.Result, out.Why, out.Addresses = Answered, "", i.Proxy.VLAN
+			out.NameFrom = []Source{{Object: i.Ref, Field: "spec.egress.hosts"}}
+			out.AddressFrom = []Source{{Object: i.Ref, Field: "spec.infraComponents.proxy"}}
+			return
+		} else if dns.Forward == v1alpha1.DNSForwardDeny {
+			out.Result, out.Why = NotFound, "spec.infraComponents.dns.forward of "+i.String()+" is Deny"
+			return
+		}
+	}
 }
 
 // forward sets the result to PassedOn.

@@ -1,10 +1,12 @@
 package resolve_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
@@ -38,6 +40,8 @@ func TestReasons(t *testing.T) {
 		{"apps-sources", "console-openshift-console.apps.hosted.example.com"},  // an apps address that control found
 		{"apps-several-vlans", "api.demo.example.com"},                         // a cluster on several VLANs
 		{"records", "one.demo.example.com"},                                    // a loop of aliases
+		{"records", "kubernetes.default.svc.cluster.local"},                    // a Service of the management cluster
+		{"proxy-egress", "cdn.quay.io"},                                        // outside of the cluster
 		{"conflicts", "api.demo.example.com"},                                  // claimed by two clusters
 		{"broken", "www.example.org"},                                          // objects that cannot be decoded
 	} {
@@ -55,6 +59,32 @@ func TestReasons(t *testing.T) {
 		b.WriteString("\n")
 	}
 	golden.Check(t, "testdata/reasons.golden", b.String())
+}
+
+// TestOtherNamesOnTheVLAN resolves a name that nothing serves.
+func TestOtherNamesOnTheVLAN(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*v1alpha1.InfraSpec)
+		want   resolve.Result
+		where  string
+	}{
+		{"forwarded", func(*v1alpha1.InfraSpec) {}, resolve.PassedOn, ""},
+		{"closed", func(s *v1alpha1.InfraSpec) { s.InfraComponents.DNS.Forward = v1alpha1.DNSForwardDeny }, resolve.NotFound, ""},
+		{"all names allowed", func(s *v1alpha1.InfraSpec) { s.Egress.AllowAll = true }, resolve.Answered, "[192.0.2.3 2001:db8::3]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := readModel(t, "proxy-egress")
+			tc.change(&objects.Infras[0].Spec)
+			report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", View: resolve.VLAN})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := report.Views[0]; v.Result != tc.want || tc.where != "" && fmt.Sprint(v.Addresses) != tc.where {
+				t.Errorf("%s %v, want %s %s", v.Result, v.Addresses, tc.want, tc.where)
+			}
+		})
+	}
 }
 
 func TestSourceSelectsTheView(t *testing.T) {

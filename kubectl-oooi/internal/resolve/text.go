@@ -109,6 +109,8 @@ func (v *View) answer() string {
 		return "no such name (NXDOMAIN)"
 	case Failed:
 		return "server failure (SERVFAIL)"
+	case Refused:
+		return "refused (REFUSED)"
 	}
 	switch {
 	case len(v.Upstream) > 0:
