@@ -51,7 +51,8 @@ sed s/eth0/eth1/ /run/nm/eth0.nmconnection > /run/nm/eth1.nmconnection # of mach
 chmod 600 /run/nm/*.nmconnection
 setpriv --pdeathsig KILL dbus-daemon --config-file /run/bus.conf --nofork --nopidfile &
 while ! test -S /run/dbus/system_bus_socket; do sleep 0.05; done
-echo $$ > DIR/nm.pid
+echo $$ > DIR/nm.pid.new
+mv DIR/nm.pid.new DIR/nm.pid
 exec ` + networkManager + ` --debug --config /run/nm.conf --config-dir /run/none
 `
 
