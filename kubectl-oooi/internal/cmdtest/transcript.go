@@ -54,19 +54,13 @@ type Command func(argument string) []string
 // fails, compares or is a dry run must change no object, unless setup waits.
 func Transcripts(t *testing.T, dir string, start func(*testing.T) (*Site, map[string]Command)) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts in %s: %v", dir, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			s, commands := start(t)
-			r := &transcript{Site: s, dir: dir, infra: s.Infra, admin: s.Kubeconfig}
-			all := map[string]Command{"file": r.file, "apply": r.apply, "delete": r.delete, "status": r.status, "patch": r.patch, "get": r.get, "as": r.as}
-			maps.Copy(all, commands)
-			golden.Transcript(t, file, func(line string) []string { return r.run(all, line) })
-		})
-	}
+	golden.Files(t, filepath.Join(dir, "*.txt"), func(t *testing.T, file string) {
+		s, commands := start(t)
+		r := &transcript{Site: s, dir: dir, infra: s.Infra, admin: s.Kubeconfig}
+		all := map[string]Command{"file": r.file, "apply": r.apply, "delete": r.delete, "status": r.status, "patch": r.patch, "get": r.get, "as": r.as}
+		maps.Copy(all, commands)
+		golden.Transcript(t, file, func(line string) []string { return r.run(all, line) })
+	})
 }
 
 type transcript struct {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,29 +28,23 @@ import (
 // these tests. Their APIs are real, and commands write the statuses that they would write. The first word of a line is one of commands.
 // An object is KIND [NAMESPACE/]NAME, with further fields in YAML.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel() // each has its own control plane, and mostly waits
-			h := &hosted{T: t, cp: lab.New(t, lab.Config{Name: "hosted"}), wanted: newWanted("demo"), service: &corev1.Service{}}
-			h.client = h.cp.Client(t)
-			h.cluster = h.connect(h.cp.Kubeconfig())
-			golden.Transcript(t, file, func(line string) []string {
-				command, arguments, _ := strings.Cut(line, " ")
-				run, ok := commands[command]
-				if !ok {
-					t.Fatalf("unknown command %q", line)
-				}
-				if text := run(h, arguments); text != "" {
-					return []string{ports.ReplaceAllString(text, "127.0.0.1:PORT")}
-				}
-				return nil
-			})
+	golden.Files(t, "testdata/*.txt", func(t *testing.T, file string) {
+		t.Parallel() // each has its own control plane, and mostly waits
+		h := &hosted{T: t, cp: lab.New(t, lab.Config{Name: "hosted"}), wanted: newWanted("demo"), service: &corev1.Service{}}
+		h.client = h.cp.Client(t)
+		h.cluster = h.connect(h.cp.Kubeconfig())
+		golden.Transcript(t, file, func(line string) []string {
+			command, arguments, _ := strings.Cut(line, " ")
+			run, ok := commands[command]
+			if !ok {
+				t.Fatalf("unknown command %q", line)
+			}
+			if text := run(h, arguments); text != "" {
+				return []string{ports.ReplaceAllString(text, "127.0.0.1:PORT")}
+			}
+			return nil
 		})
-	}
+	})
 }
 
 var ports = regexp.MustCompile(`127\.0\.0\.1:\d+`)

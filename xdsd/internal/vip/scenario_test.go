@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,23 +23,17 @@ var (
 // TestScenarios runs the transcripts testdata/*.txt with the replica "middle", whose peers have a lower and a higher MAC address. The first
 // word of a line is one of commands.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			s := &scenario{t: t}
-			golden.Transcript(t, file, func(line string) []string {
-				words := strings.Fields(line)
-				run, ok := commands[words[0]]
-				if !ok {
-					t.Fatalf("unknown command %q", line)
-				}
-				return run(s, words[1:])
-			})
+	golden.Files(t, "testdata/*.txt", func(t *testing.T, file string) {
+		s := &scenario{t: t}
+		golden.Transcript(t, file, func(line string) []string {
+			words := strings.Fields(line)
+			run, ok := commands[words[0]]
+			if !ok {
+				t.Fatalf("unknown command %q", line)
+			}
+			return run(s, words[1:])
 		})
-	}
+	})
 }
 
 // A scenario is a replica that commands change.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,33 +24,27 @@ import (
 // CLIENT is a client of the pool; in a pool of VMs, a VM that the directory has from then on. NAME*N are the clients NAME0 to NAME(N-1); the
 // answers to many are counted. ADDRESS is an address, or the one that a client has. No address may be leased to two clients at a time.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			var s *scenario
-			golden.Transcript(t, file, func(line string) []string {
-				words := strings.Fields(line)
-				if words[0] == "pool" {
-					s.check(t)
-					s = newScenario(t, words[1:])
-					return nil
-				}
-				s.at = s.Pool
-				if words[0] == "@" {
-					words, s.at = words[1:], s.replica
-				}
-				run, ok := commands[words[0]]
-				if !ok {
-					t.Fatalf("unknown command %q", line)
-				}
-				return run(s, words[1:])
-			})
-			s.check(t)
+	golden.Files(t, "testdata/*.txt", func(t *testing.T, file string) {
+		var s *scenario
+		golden.Transcript(t, file, func(line string) []string {
+			words := strings.Fields(line)
+			if words[0] == "pool" {
+				s.check(t)
+				s = newScenario(t, words[1:])
+				return nil
+			}
+			s.at = s.Pool
+			if words[0] == "@" {
+				words, s.at = words[1:], s.replica
+			}
+			run, ok := commands[words[0]]
+			if !ok {
+				t.Fatalf("unknown command %q", line)
+			}
+			return run(s, words[1:])
 		})
-	}
+		s.check(t)
+	})
 }
 
 // A scenario is a pool that commands change.
