@@ -208,33 +208,26 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 
 // rejectAddresses returns a route that answers 403 to requests whose Host is no name.
 func rejectAddresses() *routev3.Route {
-	return &routev3.Route{
-		Match: &routev3.RouteMatch{
-			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
-			Headers: []*routev3.HeaderMatcher{{
-				Name: ":authority", InvertMatch: true,
-				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-					MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: anyName}},
-				}},
-			}},
-		},
-		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusForbidden}},
-	}
+	route := rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
+		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: anyName}},
+	})
+	route.GetMatch().GetHeaders()[0].InvertMatch = true
+	return route
 }
 
 // rejectSeveralHosts returns a route that answers 400 to a request with more than one Host header (RFC 9112 section
 // 3.2). Envoy joins their values with a comma, and a wildcard would match the last of them.
 func rejectSeveralHosts() *routev3.Route {
+	return rejectHosts(http.StatusBadRequest, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ","}})
+}
+
+// rejectHosts returns a route that answers requests whose Host matches with a status.
+func rejectHosts(status uint32, host *matcherv3.StringMatcher) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{
 			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
-			Headers: []*routev3.HeaderMatcher{{
-				Name: ":authority",
-				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-					MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ","},
-				}},
-			}},
+			Headers:       []*routev3.HeaderMatcher{{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: host}}},
 		},
-		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadRequest}},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: status}},
 	}
 }

@@ -273,11 +273,12 @@ func (r *Reporter) addOmitted(p *model.ProxyServer, entry *v1alpha1.ReplicaStatu
 	if r.Omitted == nil {
 		return
 	}
+	backends := p.Backends()
 	for _, o := range r.Omitted(r.Proxy) {
 		if len(entry.Omitted) < maxOmitted {
 			entry.Omitted = append(entry.Omitted, o.String())
 		}
-		for i, u := range p.Backends() { // in the same order
+		for i, u := range backends { // in the same order as entry.Backends
 			if u.Name == o.Upstream && !strings.HasPrefix(entry.Backends[i].Reason, omitted) {
 				entry.Backends[i].Reason = omitted + o.String()
 			}
