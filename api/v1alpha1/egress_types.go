@@ -66,7 +66,7 @@ type ParentProxy struct {
 	URL string `json:"url"`
 
 	// SecretRef is a Secret with the key "authorization", the value of the header Proxy-Authorization, in the namespace of the Infra
-	// or ProxyServer. Rolls the proxy; so does a change of the Secret by setup.
+	// or ProxyServer. Rolls the proxy. After a change of the Secret, restart the proxy's pods.
 	// +optional
 	SecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
 }
@@ -76,6 +76,9 @@ type ParentProxy struct {
 // +kubebuilder:validation:MaxLength=253
 // +kubebuilder:validation:XValidation:rule=`self == '*' || self.matches(r'^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')`,message="must be a name such as quay.io or *.quay.io, in lower case"
 type EgressHost string
+
+// AllowsAll reports whether every name is allowed. It returns false for nil.
+func (e *Egress) AllowsAll() bool { return e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") }
 
 // EffectivePorts returns the ports with the default.
 func (e *Egress) EffectivePorts() []int32 {

@@ -17,7 +17,7 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 		if len(p.Spec.Backends) == 0 {
 			continue
 		}
-		owner := Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}
+		owner := proxyServerRef(p)
 		set := &RecordSet{Owner: owner, kind: recordsBackend, created: p.CreationTimestamp.Time, cluster: i.Cluster}
 		for n := range p.Spec.Backends {
 			backend := &p.Spec.Backends[n]
@@ -33,6 +33,10 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 		sets = append(sets, set)
 	}
 	return sets
+}
+
+func proxyServerRef(p *v1alpha1.ProxyServer) Ref {
+	return Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}
 }
 
 // proxyServersOf returns the ProxyServers of an Infra whose names DNS serves.

@@ -53,8 +53,8 @@ func parseParentProxy(in *v1alpha1.ParentProxy) (*ParentProxy, error) {
 	return &ParentProxy{Host: u.Hostname(), Port: uint16(port), Authorized: in.SecretRef != nil}, nil
 }
 
-// EgressHTTPPort is the port of egress with HTTP requests instead of TLS.
-const EgressHTTPPort int32 = 80
+// egressHTTPPort is the port of egress with HTTP requests instead of TLS.
+const egressHTTPPort int32 = 80
 
 // Timeouts of connections to names outside of the cluster. The idle timeout is that of many firewalls and proxies.
 const (
@@ -79,7 +79,7 @@ func (p *proxyBuilder) addAllEgress() {
 		for _, i := range p.infras {
 			e.Deny = append(e.Deny, i.CIDRs...)
 		}
-		e.Deny = sortedPrefixes(e.Deny)
+		e.Allow, e.Deny = sortedPrefixes(e.Allow), sortedPrefixes(e.Deny)
 		if infra != nil {
 			e.Resolvers = infra.resolvers
 		}
@@ -95,8 +95,8 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 		p.out.Egress = &Egress{}
 	}
 	e := p.out.Egress
-	e.Allow = sortedPrefixes(append(e.Allow, v1alpha1.ParsedCIDRs(in.AllowAddresses)...))
-	e.Deny = sortedPrefixes(append(e.Deny, v1alpha1.ParsedCIDRs(in.DenyAddresses)...))
+	e.Allow = append(e.Allow, v1alpha1.ParsedCIDRs(in.AllowAddresses)...)
+	e.Deny = append(e.Deny, v1alpha1.ParsedCIDRs(in.DenyAddresses)...)
 	upstream := &Upstream{
 		Name: "egress/" + strings.ToLower(owner.Kind) + "/" + owner.Key(), Owner: owner, Forward: true,
 		ConnectTimeout: egressConnectTimeout, IdleTimeout: egressIdleTimeout,
@@ -108,7 +108,7 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 	}
 	var ports []int32
 	for _, port := range in.EffectivePorts() {
-		l, http := p.listeners[port], port == EgressHTTPPort
+		l, http := p.listeners[port], port == egressHTTPPort
 		switch user := podPorts[port]; {
 		case user != "":
 			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used in the proxy's own pod by %s: use another port", port, user)
@@ -142,19 +142,21 @@ func (b *builder) egressNames(i *Infra) []*RecordSet {
 	if i.Proxy == nil {
 		return nil
 	}
-	sets := []*RecordSet{i.egressRecords(i.egress, i.Ref, i.created)}
-	for _, p := range b.proxyServersOf(i) {
-		sets = append(sets, i.egressRecords(p.Spec.Egress, Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}, p.CreationTimestamp.Time))
+	var sets []*RecordSet
+	if i.egress != nil {
+		sets = append(sets, i.egressRecords(i.egress, i.Ref, i.created))
 	}
-	return slices.DeleteFunc(sets, func(s *RecordSet) bool { return s == nil })
+	for _, p := range b.proxyServersOf(i) {
+		if p.Spec.Egress != nil {
+			sets = append(sets, i.egressRecords(p.Spec.Egress, proxyServerRef(p), p.CreationTimestamp.Time))
+		}
+	}
+	return sets
 }
 
-// egressRecords returns the records of egress in an Infra or a ProxyServer, which may be nil. A name below a wildcard has none: DNS
+// egressRecords returns the records of egress in an Infra or a ProxyServer. A name below a wildcard has none: DNS
 // would answer other names next to it as if they did not exist (RFC 4592, section 2.2.1).
 func (i *Infra) egressRecords(in *v1alpha1.Egress, owner Ref, created time.Time) *RecordSet {
-	if in == nil {
-		return nil
-	}
 	fields := map[string]string{} // of valid names
 	for n, host := range in.Hosts {
 		if name, err := egressName(string(host), in.AllowAll, i.Cluster); err == nil && name != "*" { // the proxy reports invalid names

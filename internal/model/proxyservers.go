@@ -37,7 +37,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 			p := &proxyBuilder{
 				builder: b, in: in, infras: infras, scope: scope,
 				out: &ProxyServer{
-					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
+					Ref: proxyServerRef(in), UID: in.UID, Generation: in.Generation,
 					LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
 				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},

@@ -64,7 +64,7 @@ func (in *Input) forward() string {
 // to the proxy.
 func (in *Input) otherNames() string {
 	rcode, addresses := "NXDOMAIN", ""
-	if e := in.Infra.Spec.Egress; e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") {
+	if in.Infra.Spec.Egress.AllowsAll() {
 		if i := in.Snapshot.Infra(in.key()); i != nil && i.Proxy != nil {
 			rcode, addresses = "NOERROR", addressTemplates(i.Proxy.VLAN)
 		}

@@ -95,7 +95,7 @@ func (r *resolver) answerOther(out *View) {
 		spec := r.infraObject(i.Ref).Spec
 		if dns := spec.InfraComponents.DNS; i.VLAN != out.VLAN || !dns.IsEnabled() {
 			continue
-		} else if e := spec.Egress; e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") && i.Proxy != nil {
+		} else if spec.Egress.AllowsAll() && i.Proxy != nil {
 			out.Result, out.Why, out.Addresses = Answered, "", i.Proxy.VLAN
 			out.NameFrom = []Source{{Object: i.Ref, Field: "spec.egress.hosts"}}
 			out.AddressFrom = []Source{{Object: i.Ref, Field: "spec.infraComponents.proxy"}}
