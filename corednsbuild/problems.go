@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
@@ -32,6 +33,7 @@ func (p *prober) serve(ctx context.Context, l net.Listener) error {
 		stores, loaded := len(hcpviews.Statuses()), len(hcpviews.Snapshots())
 		return stores > 0 && stores == loaded, map[string]int{"stores": stores, "loaded": loaded}
 	}, p.report, func() any { return state{hcpviews.Statuses(), p.problems()} }, prometheus.DefaultGatherer)
+	handler.Handle("GET "+audit.Path, hcpviews.Unlisted())
 	return daemon.ServeHTTP(ctx, l, handler, hcpviews.Logger())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
@@ -59,7 +60,7 @@ func newServeCommand() *cobra.Command {
 			return f.run(cmd.Context())
 		},
 	}
-	f.add(cmd, "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
+	f.add(cmd, "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics, /problems, /state and /egress; in a pod on a VLAN, its address in the pod network")
 	flags, scope := cmd.Flags(), &f.store.Scope
 	flags.StringVar(&f.store.Manifests, "manifests", "", "directory of YAML or JSON files to read instead of an API server")
 	keysVar(flags, &scope.ProxyServers, "proxy-server", "ProxyServers to serve (NAMESPACE/NAME; default: all)")
@@ -132,7 +133,8 @@ func (f *serveFlags) run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(serve.Collector(store))
-	server, err := ads.New(ads.Options{Log: f.log, Registerer: registry})
+	audited := egress.NewAudit(func() *model.ProxyServer { return egressProxy(store.Snapshot()) }, audit.NewLog(time.Now), registry)
+	server, err := ads.New(ads.Options{Log: f.log, Registerer: registry, AccessLogs: audited})
 	if err != nil {
 		return err
 	}
@@ -162,6 +164,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 		state.PodProblems = problems.Report().Problems
 		return state
 	}, registry)
+	handler.Handle("GET "+audit.Path, audited.Log)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
 		registry.MustRegister(reporter)
@@ -170,7 +173,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 		drain = d.Run
 	}
 	feeder := serve.NewFeeder(store, server, f.envoy, f.log)
-	resolver := egress.NewResolver(func() *model.Egress { return egressOf(store.Snapshot()) }, f.log, registry)
+	resolver := egress.NewResolver(audited.Policy, f.log, registry)
 	functions := []func(context.Context) error{
 		func(ctx context.Context) error { return server.Serve(ctx, socket) },
 		func(ctx context.Context) error {
@@ -192,12 +195,12 @@ func (f *serveFlags) run(ctx context.Context) error {
 	return f.daemonFlags.run(ctx, handler, functions...)
 }
 
-// egressOf returns the egress of the first ProxyServer that has one; nil for none. A pod has one ProxyServer.
-func egressOf(s *model.Snapshot) *model.Egress {
+// egressProxy returns the first ProxyServer that has egress; nil for none. A pod has one ProxyServer.
+func egressProxy(s *model.Snapshot) *model.ProxyServer {
 	if s != nil {
 		for _, p := range s.ProxyServers {
 			if p.Egress != nil {
-				return p.Egress
+				return p
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package hcpviews
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coredns/coredns/plugin"
@@ -109,5 +112,31 @@ func TestCacheBypassZones(t *testing.T) {
 	h.BehindCache = true
 	if got := h.CacheBypassZones(); len(got) != 1 || got[0] != "example.com." {
 		t.Errorf("got %v, want example.com. without the root, which would disable the cache", got)
+	}
+}
+
+// TestUnlistedNamesAreRecorded queries names from the VLAN and from a pod.
+func TestUnlistedNamesAreRecorded(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
+	for _, q := range []struct {
+		client, name string
+		qtype        uint16
+	}{
+		{blueClient, "Images.example.org.", dns.TypeA}, {blueClient, "images.example.org.", dns.TypeAAAA}, {blueClient, "images.example.org.", dns.TypeMX},
+		{blueClient, "api.blue.example.com.", dns.TypeA}, {podClient, "pods.example.org.", dns.TypeA},
+	} {
+		w := &test.ResponseWriter{RemoteIP: q.client}
+		if _, err := h.ServeDNS(t.Context(), w, new(dns.Msg).SetQuestion(q.name, q.qtype)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, e := range Unlisted().Report().Entries {
+		if strings.HasSuffix(e.Name, ".example.org") {
+			got = append(got, fmt.Sprint(e.Name, " ", e.Client, " ", e.Queries))
+		}
+	}
+	if want := []string{"images.example.org " + blueClient + " 2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

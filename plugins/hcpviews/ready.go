@@ -3,6 +3,7 @@ package hcpviews
 import (
 	"log/slog"
 
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/views"
@@ -20,3 +21,6 @@ func Statuses() []watch.Status { return views.Statuses() }
 
 // Logger returns a logger that writes to CoreDNS's log under the name of the plugin.
 func Logger() *slog.Logger { return views.NewLogger(name) }
+
+// Unlisted returns the names that clients of VLANs queried and that no record has, of the last hour.
+func Unlisted() *audit.Log { return views.Unlisted() }

@@ -122,7 +122,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	hideFlags(root.PersistentFlags(), "kubeconfig", "context", "namespace", "v", "proxy-url")
 	completeFlag(root, "namespace", c.completeNames(corev1.SchemeGroupVersion.WithKind("Namespace")))
 	completeFlag(root, "context", c.completeContexts())
-	root.AddCommand(c.setup(), c.diff(), c.history(), c.rollback(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(),
+	root.AddCommand(c.setup(), c.diff(), c.history(), c.rollback(), c.status(), c.resolve(), c.routes(), c.leases(), c.egress(), c.envoy(),
 		c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.version())
 	return root
 }

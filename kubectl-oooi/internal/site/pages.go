@@ -119,16 +119,27 @@ func Ask(ctx context.Context, clients *kubernetes.Clientset, pod *corev1.Pod) []
 // ask requests /problems of a container. A failed request is recorded in the Answer.
 func ask(ctx context.Context, clients *kubernetes.Clientset, key answerKey) *Answer {
 	a := &Answer{Namespace: key.Namespace, Pod: key.Pod, Container: key.Container}
+	report := &problem.Report{}
+	switch err := Page(ctx, clients, key.Namespace, key.Pod, key.Container, "/problems", report); {
+	case err == nil:
+		a.Report = report
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		a.Refused = err.Error()
+	default:
+		a.Silent = err.Error()
+	}
+	return a
+}
+
+// Page requests a page of the daemon in a container, through the API server, and decodes it into a value.
+func Page(ctx context.Context, clients *kubernetes.Clientset, namespace, pod, container, path string, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pageTimeout, fmt.Errorf("no response within %s", pageTimeout))
 	defer cancel()
-	port := strconv.Itoa(problemPorts[key.Container])
-	body, err := clients.CoreV1().Pods(key.Namespace).ProxyGet("", key.Pod, port, "/problems", nil).Stream(ctx)
+	body, err := clients.CoreV1().Pods(namespace).ProxyGet("", pod, strconv.Itoa(problemPorts[container]), path, nil).Stream(ctx)
 	if err == nil {
 		defer func() { _ = body.Close() }() // read only
-		report := &problem.Report{}
-		if err = json.NewDecoder(body).Decode(report); err == nil {
-			a.Report = report
-			return a
+		if err = json.NewDecoder(body).Decode(into); err == nil {
+			return nil
 		}
 	}
 	var status apierrors.APIStatus
@@ -136,15 +147,14 @@ func ask(ctx context.Context, clients *kubernetes.Clientset, key answerKey) *Ans
 	switch {
 	case fromPod && errors.As(err, &status):
 		code := int(status.Status().Code)
-		a.Silent = fmt.Sprintf("the server returned %d %s: %.200s", code, http.StatusText(code), text.Message)
+		return fmt.Errorf("the server returned %d %s: %.200s", code, http.StatusText(code), text.Message)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		a.Refused = err.Error()
+		return err
 	case ctx.Err() != nil:
-		a.Silent = context.Cause(ctx).Error()
+		return context.Cause(ctx)
 	default:
-		a.Silent = err.Error()
+		return err
 	}
-	return a
 }
 
 // Limits of a log.

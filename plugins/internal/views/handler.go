@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
@@ -89,6 +90,9 @@ func (h *Handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, l
 		h.Requests.countPassed(metrics.WithServer(ctx), view, h.Part)
 		if next := h.nextOfSource(); next != nil && next.serves(q.Name) {
 			return next.serve(ctx, w, r, l)
+		}
+		if view.Name == VLAN && (q.Qtype == dns.TypeA || q.Qtype == dns.TypeAAAA) {
+			unlisted.Add(clientAddr(w.RemoteAddr()), q.Name, func(e *audit.Entry) { e.Queries++ })
 		}
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 )
@@ -15,6 +17,12 @@ import (
 // configuration use one store, so a reload does not list the objects again. It is global because CoreDNS offers
 // plugins no other state that survives a reload.
 var shared = &registry{stores: map[string]*sharedStore{}, leases: map[*lease]bool{}}
+
+// unlisted has the names that clients of VLANs queried and that no record has. Like shared, it survives a reload.
+var unlisted = audit.NewLog(time.Now)
+
+// Unlisted returns the names that clients of VLANs queried and that no record has.
+func Unlisted() *audit.Log { return unlisted }
 
 type registry struct {
 	mu     sync.Mutex

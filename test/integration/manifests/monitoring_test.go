@@ -242,7 +242,7 @@ func TestDashboard(t *testing.T) {
 			rules = append(rules, map[string]string{"record": "dashboard", "expr": expr})
 		}
 	}
-	if want := []string{"DNS", "DHCP", "Proxy", "State"}; d.UID != "oooi" || !slices.Equal(rows, want) {
+	if want := []string{"DNS", "DHCP", "Proxy", "Egress", "State"}; d.UID != "oooi" || !slices.Equal(rows, want) {
 		t.Errorf("dashboard %q with rows %q, want %q", d.UID, rows, want)
 	}
 	// With one file of rules promtool checks all expressions in one run.

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/miekg/dns"
 
+	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -100,6 +104,67 @@ func TestEgressByName(t *testing.T) {
 	} {
 		if got, err := s.reach(t, 443, hello{sni: name}); got != want {
 			t.Errorf("%s leads to %q, %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+// TestEgressIsAudited checks what xdsd reports about connections and requests: to names that are listed, that do not resolve,
+// without a server, and not listed.
+func TestEgressIsAudited(t *testing.T) {
+	s, d := startEgress(t, `registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com, silent.outside.example.com`, ", ports: [80, 443, 8443]")
+	d.mu.Lock()
+	d.records["silent"] = []string{"A " + s.outside(77)}
+	d.mu.Unlock()
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	for _, to := range []struct {
+		port int
+		name string
+	}{
+		{443, "a.cdn" + outside}, {443, "a.cdn" + outside}, {443, "gone" + outside}, {443, "silent" + outside},
+		{443, "to-default" + outside}, {8443, "other" + outside}, {443, ""}, // the last one is for the API server
+	} {
+		_, _ = s.reach(t, to.port, hello{sni: to.name}) // the report has the result
+	}
+	for _, host := range []string{"gone" + outside, "plain-other" + outside} {
+		conn, err := net.Dial("tcp", s.at(3, 80))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, conn, "GET", host, "/")
+		_ = conn.Close()
+	}
+	const unlisted = "no route has the name"
+	want := []audit.Entry{
+		{Name: "a.cdn" + outside, Host: "*.cdn" + outside, Connections: 2},
+		{Name: "gone" + outside, Host: "gone" + outside, Connections: 2, Failures: 2, Failure: "the name has no address that is permitted"},
+		{Name: "other" + outside, Connections: 1, Failures: 1, Failure: unlisted},
+		{Name: "plain-other" + outside, Connections: 1, Failures: 1, Failure: unlisted},
+		{Name: "registry" + outside, Host: "registry" + outside, Connections: 1},
+		{Name: "silent" + outside, Host: "silent" + outside, Connections: 1, Failures: 1, Failure: "delayed connect error: Connection refused"},
+		{Name: "to-default" + outside, Connections: 1, Failures: 1, Failure: unlisted}, // the default is the API server
+	}
+	lab.Await(t, "the report of xdsd", func() string {
+		_, body := lab.Get(t, "http://"+s.xdsd.http+audit.Path)
+		var r audit.Report
+		if err := json.Unmarshal(body, &r); err != nil {
+			return err.Error()
+		}
+		for i := range r.Entries {
+			e := &r.Entries[i]
+			if served := e.Host != "" && e.Failures == 0; served != (e.Sent > 1000 && e.Received > 1000) {
+				return fmt.Sprintf("%s: %d bytes sent, %d received", e.Name, e.Sent, e.Received)
+			}
+			*e = audit.Entry{Name: e.Name, Host: e.Host, Connections: e.Connections, Failures: e.Failures, Failure: e.Failure}
+		}
+		return cmp.Diff(want, r.Entries, cmpopts.EquateComparable(netip.Addr{}))
+	})
+	_, metrics := lab.Get(t, "http://"+s.xdsd.http+"/metrics")
+	for _, line := range []string{
+		`xdsd_egress_connections_total{host="*.cdn.outside.example.com",result="ok"} 2`, `xdsd_egress_client_connections_total{client="` + s.IP(3) + `",result="failed"} 3`,
+		"xdsd_egress_unlisted_total 3",
+	} {
+		if !strings.Contains(string(metrics), line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
 		}
 	}
 }

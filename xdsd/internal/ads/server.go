@@ -13,6 +13,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -31,6 +32,8 @@ type Options struct {
 	// Retry is how long after a rejection the rejected resources are sent again: the port of a listener may be free then.
 	// It doubles with each rejection, up to a minute. 0 means 1 s.
 	Retry time.Duration
+	// AccessLogs receives the access logs that Envoy sends; nil for none.
+	AccessLogs alsv3.AccessLogServiceServer
 }
 
 // Resources are the configuration of one proxy, in any order. All messages are valid, have unique names, and listeners
@@ -50,6 +53,7 @@ type Server struct {
 	retain  time.Duration
 	retry   time.Duration
 	metrics metrics
+	logs    alsv3.AccessLogServiceServer
 
 	// mu is held while responses are sent to the streams: their channels are never full.
 	mu          sync.Mutex
@@ -62,6 +66,7 @@ func New(options Options) (*Server, error) {
 	s := &Server{
 		log: cmp.Or(options.Log, slog.Default()), retain: cmp.Or(options.Retain, 30*time.Second), retry: cmp.Or(options.Retry, time.Second),
 		proxies: map[string]*proxy{}, subscribers: map[chan struct{}]struct{}{}, metrics: newMetrics(),
+		logs: options.AccessLogs,
 	}
 	if options.Registerer != nil {
 		for _, c := range []prometheus.Collector{s.metrics.streams, s.metrics.nacks, s.metrics.latency} {
@@ -84,6 +89,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.WaitForHandlers(true),
 	)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, &service{server: s})
+	if s.logs != nil {
+		alsv3.RegisterAccessLogServiceServer(server, s.logs)
+	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup

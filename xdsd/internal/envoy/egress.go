@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	dfpclusterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dynamic_forward_proxy/v3"
 	dnscachev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/dynamic_forward_proxy/v3"
 	httpdfpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_forward_proxy/v3"
@@ -93,4 +95,33 @@ func (t *translator) httpForward(upstream string) *hcmv3.HttpFilter {
 			ImplementationSpecifier: &httpdfpv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: t.egressCache(upstream)},
 		}),
 	}}
+}
+
+// auditTCP returns the access log of connections that Envoy sends to xdsd. It does not wait for xdsd, and loses entries while it is
+// not running.
+func (t *translator) auditTCP(name string) *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{Name: "envoy.access_loggers.tcp_grpc", ConfigType: &accesslogv3.AccessLog_TypedConfig{
+		TypedConfig: t.wrap("audit", &grpclogv3.TcpGrpcAccessLogConfig{CommonConfig: auditConfig(name)}),
+	}}
+}
+
+// auditHTTP is auditTCP for requests.
+func (t *translator) auditHTTP(name string) *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{Name: "envoy.access_loggers.http_grpc", ConfigType: &accesslogv3.AccessLog_TypedConfig{
+		TypedConfig: t.wrap("audit", &grpclogv3.HttpGrpcAccessLogConfig{CommonConfig: auditConfig(name)}),
+	}}
+}
+
+func auditConfig(name string) *grpclogv3.CommonGrpcAccessLogConfig {
+	return &grpclogv3.CommonGrpcAccessLogConfig{LogName: name, GrpcService: message.XDSDService(), TransportApiVersion: corev3.ApiVersion_V3}
+}
+
+// unlisted returns the access log of connections that no filter chain matches. Every TLS listener has it, with egress or without,
+// since a listener with another access log would close all its connections.
+func (t *translator) unlisted() *accesslogv3.AccessLog {
+	log := t.auditTCP(message.UnlistedLog)
+	log.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}},
+	}}
+	return log
 }

@@ -48,8 +48,12 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
 		AccessLog:                  t.accessLog("request", requestFields),
 	}
-	for _, upstream := range t.forwarding(l) {
+	forwarding := t.forwarding(l)
+	for _, upstream := range forwarding {
 		hcm.HttpFilters = slices.Insert(hcm.HttpFilters, len(hcm.HttpFilters)-1, t.httpForward(upstream))
+	}
+	if len(forwarding) > 0 {
+		hcm.AccessLog = append(hcm.AccessLog, t.auditHTTP(message.EgressLog))
 	}
 	return &listenerv3.FilterChain{Name: "http", Filters: []*listenerv3.Filter{{
 		Name:       "envoy.filters.network.http_connection_manager",

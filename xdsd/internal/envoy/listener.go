@@ -74,6 +74,7 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		out.FilterChains = []*listenerv3.FilterChain{t.chain(t.chainOf(l, r))}
 		return out
 	}
+	out.AccessLog = append(out.AccessLog, t.unlisted())
 	out.ListenerFilters = append(out.ListenerFilters, &listenerv3.ListenerFilter{
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
@@ -108,7 +109,11 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	t.errs = outer
 	out.FilterChainMatcher = t.matchNames(names)
 	if l.Default != "" {
-		out.DefaultFilterChain = t.chain(t.chainTo("default", t.stats(l, "*", l.Default), l.Default))
+		c := t.chainTo("default", t.stats(l, "*", l.Default), l.Default)
+		if !l.Backends { // which are for connections with any name
+			c.audit = message.UnlistedLog
+		}
+		out.DefaultFilterChain = t.chain(c)
 	}
 	return out
 }
@@ -258,7 +263,7 @@ func onlyBackend(l *model.Listener) *model.Route {
 func (t *translator) chainOf(l *model.Listener, r *model.Route) chain {
 	if u := t.upstreams[r.Upstream]; u != nil && u.Forward {
 		c := t.chainTo(r.Owner.String()+" egress", t.stats(l, "egress", r.Upstream), r.Upstream)
-		c.forward = uint32(l.Port) //nolint:gosec // the model validates ports
+		c.forward, c.audit = uint32(l.Port), message.EgressLog //nolint:gosec // the model validates ports
 		if u.Parent != nil {
 			c.parent = *u.Parent
 		}
@@ -284,6 +289,7 @@ type chain struct {
 	retry                 model.ConnectRetry
 	forward               uint32            // port of the name that the client sent; 0 if the upstream has its own endpoints
 	parent                model.ParentProxy // that connects to the name; zero for none
+	audit                 string            // name of the access log that Envoy sends to xdsd; empty for none
 }
 
 // chain returns the filter chain, which does not terminate TLS.
@@ -297,6 +303,9 @@ func (t *translator) chain(c chain) *listenerv3.FilterChain {
 		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(c.retry.Backoff)},
 	}
 	out := &listenerv3.FilterChain{Name: c.name}
+	if c.audit != "" {
+		tcp.AccessLog = []*accesslogv3.AccessLog{t.auditTCP(c.audit)}
+	}
 	switch {
 	case c.parent.Port != 0:
 		tcp.TunnelingConfig = tunnel(&c)

@@ -12,6 +12,12 @@ func UDPListenerName(port int32) string { return fmt.Sprintf("udp-%d", port) }
 // value it is 0. Envoy's admin interface sets it.
 const AccessLogKey = "oooi.access_log"
 
+// Names of the access logs that Envoy sends to xdsd: those of connections to names of egress, and to names without a route.
+const (
+	EgressLog   = "egress"
+	UnlistedLog = "unlisted"
+)
+
 // Runtime keys of limits, for xdsd serve: the connections of all clients, and Envoy's heap in bytes. Envoy does not use
 // them.
 const (

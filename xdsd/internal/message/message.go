@@ -35,6 +35,11 @@ func ADSSource() *corev3.ConfigSource {
 	}
 }
 
+// XDSDService returns the gRPC service of xdsd, whose cluster is in the bootstrap configuration.
+func XDSDService() *corev3.GrpcService {
+	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "xdsd"}}}
+}
+
 // SocketAddress returns the socket address of a port at a host, which is an IP address or a name.
 func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 	return &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}
