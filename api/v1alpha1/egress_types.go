@@ -8,28 +8,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultEgressPort is the port of egress without ports.
-const DefaultEgressPort int32 = 443
+// Ports of egress.
+const (
+	// DefaultEgressPort is the TCP port of hosts without ports.
+	DefaultEgressPort int32 = 443
+	// NTPPort is the UDP port of NTP.
+	NTPPort int32 = 123
+)
 
-// Egress lets VMs connect to names outside of the cluster through the proxy, which passes TLS through. DNS on the VLAN answers
-// the names with the addresses of the proxy.
+// Egress lets VMs connect to names outside of the cluster through the proxy, which passes TLS through, and to NTP servers. DNS on
+// the VLAN answers the names in hosts with the addresses of the proxy.
 //
-// +kubebuilder:validation:XValidation:rule="!self.hosts.exists(h, h == '*') || (has(self.allowAll) && self.allowAll)",message="'*' allows every name: it also needs allowAll: true",fieldPath=".hosts",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="has(self.hosts) || has(self.ntp)",message="needs hosts, ntp, or both"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, h == '*') || (has(self.allowAll) && self.allowAll)",message="'*' allows every name: it also needs allowAll: true",fieldPath=".hosts",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="!has(self.parentProxy) || !has(self.ports) || !(80 in self.ports)",message="port 80 cannot be used with parentProxy",fieldPath=".ports",reason=FieldValueForbidden
 type Egress struct {
 	// Hosts are the names that VMs may connect to: a name, "*." and a domain for all names below it, or "*" for all
 	// names. Names of the hosted cluster take precedence. Applied live; "*" by setup, because it replaces the upstream resolvers.
-	// +required
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1024
-	Hosts []EgressHost `json:"hosts"`
+	Hosts []EgressHost `json:"hosts,omitempty"`
+
+	// NTP are the servers to which the proxy forwards NTP requests (UDP 123), as names or addresses. All requests of a client go
+	// to the same server, as long as it answers. Their addresses must be public or in allowAddresses, and not in denyAddresses. DHCP
+	// sends the proxy's IPv4 addresses as option 42, unless dhcp.options has that option. Applied live; the first server by setup,
+	// because it changes DHCP, the Service and the NetworkPolicy.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	NTP []NTPServer `json:"ntp,omitempty"`
 
 	// AllowAll confirms that "*" in hosts allows every name. Applied live.
 	// +optional
 	AllowAll bool `json:"allowAll,omitempty"`
 
-	// Ports are the ports on which the proxy accepts these names, which are also those that it connects to: port 80 for HTTP
+	// Ports are the ports on which the proxy accepts the names in hosts, which are also those that it connects to: port 80 for HTTP
 	// requests, by their Host, and others for TLS, by SNI. Default: 443. Applied live.
 	// +optional
 	// +listType=set
@@ -77,11 +93,21 @@ type ParentProxy struct {
 // +kubebuilder:validation:XValidation:rule=`self == '*' || self.matches(r'^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')`,message="must be a name such as quay.io or *.quay.io, in lower case"
 type EgressHost string
 
+// NTPServer is the name or the address of an NTP server. The last label of a name begins with a letter, so that no name is read as
+// an address.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?|(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}|[0-9a-f]{0,4}(:[0-9a-f]{0,4}){2,7})$')`,message="must be a name such as time.example.com, in lower case, or an address"
+type NTPServer string
+
 // AllowsAll reports whether every name is allowed. It returns false for nil.
 func (e *Egress) AllowsAll() bool { return e != nil && e.AllowAll && slices.Contains(e.Hosts, "*") }
 
-// EffectivePorts returns the ports with the default.
+// EffectivePorts returns the TCP ports with the default; none without hosts.
 func (e *Egress) EffectivePorts() []int32 {
+	if len(e.Hosts) == 0 {
+		return nil
+	}
 	if len(e.Ports) == 0 {
 		return []int32{DefaultEgressPort}
 	}

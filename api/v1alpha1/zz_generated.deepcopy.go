@@ -328,6 +328,11 @@ func (in *Egress) DeepCopyInto(out *Egress) {
 		*out = make([]EgressHost, len(*in))
 		copy(*out, *in)
 	}
+	if in.NTP != nil {
+		in, out := &in.NTP, &out.NTP
+		*out = make([]NTPServer, len(*in))
+		copy(*out, *in)
+	}
 	if in.Ports != nil {
 		in, out := &in.Ports, &out.Ports
 		*out = make([]int32, len(*in))
