@@ -82,7 +82,11 @@ func (p *proxyBuilder) addAllEgress() {
 		e.Allow, e.Deny = sortedPrefixes(e.Allow), sortedPrefixes(e.Deny)
 		if infra != nil {
 			e.Resolvers = infra.resolvers
+			if infra.Proxy != nil {
+				p.addNTP(infra.egress, infra.Ref)
+			}
 		}
+		p.addNTP(p.in.Spec.Egress, p.out.Ref)
 	}
 }
 

@@ -159,6 +159,9 @@ func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 		if u.ProxyProtocol != "" {
 			line("    PROXY protocol %s", u.ProxyProtocol)
 		}
+		if u.Servers != nil {
+			line("    servers %v", u.Servers)
+		}
 	}
 }
 

@@ -102,8 +102,11 @@ type Upstream struct {
 	UDP bool `json:"udp,omitempty"`
 	// HTTP reports whether the destination gets requests of an HTTP backend.
 	HTTP bool `json:"http,omitempty"`
-	// Forward reports whether the destination is the name that the client sent, which the proxy resolves.
+	// Forward reports whether the destination is outside of the cluster, and resolved by the proxy: Servers or, if there are none,
+	// the name that the client sent.
 	Forward bool `json:"forward,omitempty"`
+	// Servers are the names and addresses of NTP servers. A client uses one of those that answer.
+	Servers []string `json:"servers,omitempty"`
 	// Parent is the proxy that connects to that name; nil for none.
 	Parent *ParentProxy `json:"parent,omitempty"`
 	// Missing is why there is no destination; empty if there is one.

@@ -68,9 +68,10 @@ type Target struct {
 	// FromVLAN means that the proxy connects from its VLAN address.
 	FromVLAN bool `json:"fromVLAN,omitempty"`
 	// Forward means that the proxy connects to the name that the client sent, which is outside of the cluster: through the proxy
-	// Parent if that is not empty.
-	Forward bool   `json:"forward,omitempty"`
-	Parent  string `json:"parent,omitempty"`
+	// Parent if that is not empty. With ByUDP, it forwards NTP to one of Servers for each client.
+	Forward bool     `json:"forward,omitempty"`
+	Parent  string   `json:"parent,omitempty"`
+	Servers []string `json:"servers,omitempty"`
 	// Missing is the reason why the target cannot be reached; empty if it can.
 	Missing string `json:"missing,omitempty"`
 	// Rules are those of HTTP requests by precedence, instead of a Service.
@@ -160,6 +161,8 @@ func (t *Target) String() string {
 			list[i] = a.String()
 		}
 		return strings.Join(list, ",")
+	case len(t.Servers) > 0:
+		return strings.Join(t.Servers, ",")
 	case t.Parent != "":
 		return "the name, by " + t.Parent
 	case t.Forward:
@@ -218,7 +221,7 @@ func target(u *model.Upstream, port string) *Target {
 	if after, ok := strings.CutPrefix(u.Name, u.Service+"/"); ok && u.Service != "" {
 		port = after
 	}
-	t := &Target{Service: u.Service, Port: port, Addresses: u.Addresses, FromVLAN: u.FromVLAN, Forward: u.Forward, Missing: u.Missing}
+	t := &Target{Service: u.Service, Port: port, Addresses: u.Addresses, FromVLAN: u.FromVLAN, Forward: u.Forward, Servers: u.Servers, Missing: u.Missing}
 	if u.Parent != nil {
 		t.Parent = net.JoinHostPort(u.Parent.Host, strconv.Itoa(int(u.Parent.Port)))
 	}

@@ -14,7 +14,7 @@ import (
 // TestTable prints the proxies in the test data of the model.
 func TestTable(t *testing.T) {
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
-	for _, name := range []string{"proxy-infra", "proxy-backends", "proxy-nodeport", "proxy-http"} {
+	for _, name := range []string{"proxy-infra", "proxy-backends", "proxy-nodeport", "proxy-http", "proxy-egress"} {
 		objects, err := watch.ReadManifests("../../../internal/model/testdata/"+name, options)
 		if err != nil {
 			t.Fatal(err)
