@@ -174,6 +174,8 @@ func (f *serveFlags) run(ctx context.Context) error {
 	}
 	feeder := serve.NewFeeder(store, server, f.envoy, f.log)
 	resolver := egress.NewResolver(audited.Policy, f.log, registry)
+	ntp := &egress.NTP{Proxy: audited.Proxy, Resolver: resolver, Changed: feeder.EndpointsChanged, Log: f.log}
+	feeder.NTP = ntp.Endpoints
 	functions := []func(context.Context) error{
 		func(ctx context.Context) error { return server.Serve(ctx, socket) },
 		func(ctx context.Context) error {
@@ -187,6 +189,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 		},
 		endless(store.Run), endless(problems.Run), endless(feeder.Run),
 		endless(func(ctx context.Context) { resolver.Run(ctx, f.envoy.Resolver, store.Subscribe) }),
+		endless(func(ctx context.Context) { ntp.Run(ctx, store.Subscribe) }),
 	}
 	if reporter != nil {
 		reporter.Omitted = feeder.Omitted

@@ -119,6 +119,22 @@ func (r *Resolver) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	}
 }
 
+// Lookup returns the permitted addresses of a name: those of IPv4 or, if there are none, of IPv6.
+func (r *Resolver) Lookup(name string) []netip.Addr {
+	var list []netip.Addr
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		for _, rr := range r.resolve(new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)).Answer {
+			if address, is := addressOf(rr); is {
+				list = append(list, address)
+			}
+		}
+		if len(list) > 0 {
+			break
+		}
+	}
+	return list
+}
+
 func (r *Resolver) resolve(q *dns.Msg) *dns.Msg {
 	policy := r.Policy()
 	if policy == nil || len(q.Question) != 1 {

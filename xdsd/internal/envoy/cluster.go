@@ -78,6 +78,9 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	}
 	if u.UDP { // has no connections, and no SO_REUSEADDR, with which UDP sockets share a port
 		c.UpstreamConnectionOptions = nil
+		if u.Forward {
+			c.LbPolicy = clusterv3.Cluster_MAGLEV // see udpListener. A ring would move more clients of other servers if one fails
+		}
 		return c
 	}
 	if u.Forward {

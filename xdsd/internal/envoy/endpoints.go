@@ -18,7 +18,11 @@ import (
 // otherwise the ready endpoints in list, the EndpointSlices of its Service, or if none is ready, those that terminate
 // but still serve. Without endpoints the assignment is empty, not nil.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
-	targets := Targets(u, list)
+	return Assignment(u.Name, Targets(u, list))
+}
+
+// Assignment returns the assignment of endpoints to a cluster; empty, not nil, without endpoints.
+func Assignment(cluster string, targets []netip.AddrPort) *endpointv3.ClusterLoadAssignment {
 	locality := &endpointv3.LocalityLbEndpoints{}
 	for _, target := range targets {
 		locality.LbEndpoints = append(locality.LbEndpoints, &endpointv3.LbEndpoint{
@@ -27,7 +31,7 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 			}},
 		})
 	}
-	out := &endpointv3.ClusterLoadAssignment{ClusterName: u.Name}
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	if len(targets) > 0 {
 		out.Endpoints = []*endpointv3.LocalityLbEndpoints{locality}
 	}

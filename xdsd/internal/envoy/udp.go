@@ -21,23 +21,28 @@ const maxDatagram = 9000
 func (t *translator) udpListener(l *model.Listener) *listenerv3.Listener {
 	port := uint16(l.Port) //nolint:gosec // the model validates ports
 	route := l.Routes[0]
+	upstream := t.upstreams[route.Upstream]
+	proxy := &udpproxyv3.UdpProxyConfig{
+		StatPrefix: t.stats(l, route.Host, route.Upstream),
+		RouteSpecifier: &udpproxyv3.UdpProxyConfig_Matcher{Matcher: &matcherv3.Matcher{OnNoMatch: &matcherv3.Matcher_OnMatch{
+			OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &xdscorev3.TypedExtensionConfig{
+				Name: "route", TypedConfig: t.wrap("UDP route", &udpproxyv3.Route{Cluster: route.Upstream}),
+			}},
+		}}},
+		IdleTimeout:          durationpb.New(upstream.IdleTimeout),
+		UpstreamSocketConfig: datagrams(),
+		AccessLog:            t.accessLog("session", sessionFields(route)),
+	}
+	if upstream.Forward { // A client of NTP measures one server, although each of its requests may be a session.
+		proxy.HashPolicies = []*udpproxyv3.UdpProxyConfig_HashPolicy{{PolicySpecifier: &udpproxyv3.UdpProxyConfig_HashPolicy_SourceIp{SourceIp: true}}}
+	}
 	out := &listenerv3.Listener{
 		Name:              message.UDPListenerName(l.Port),
 		Address:           udpAddress(t.options.Bind[0].String(), port),
 		UdpListenerConfig: &listenerv3.UdpListenerConfig{DownstreamSocketConfig: datagrams()},
 		ListenerFilters: []*listenerv3.ListenerFilter{{
-			Name: "envoy.filters.udp_listener.udp_proxy",
-			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("UDP proxy of "+route.Owner.String()+" "+route.Host, &udpproxyv3.UdpProxyConfig{
-				StatPrefix: t.stats(l, route.Host, route.Upstream),
-				RouteSpecifier: &udpproxyv3.UdpProxyConfig_Matcher{Matcher: &matcherv3.Matcher{OnNoMatch: &matcherv3.Matcher_OnMatch{
-					OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &xdscorev3.TypedExtensionConfig{
-						Name: "route", TypedConfig: t.wrap("UDP route", &udpproxyv3.Route{Cluster: route.Upstream}),
-					}},
-				}}},
-				IdleTimeout:          durationpb.New(t.upstreams[route.Upstream].IdleTimeout),
-				UpstreamSocketConfig: datagrams(),
-				AccessLog:            t.accessLog("session", sessionFields(route)),
-			})},
+			Name:       "envoy.filters.udp_listener.udp_proxy",
+			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("UDP proxy of "+route.Owner.String()+" "+route.Host, proxy)},
 		}},
 	}
 	if len(t.options.Floating) > 0 {

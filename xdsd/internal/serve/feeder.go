@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -17,6 +18,9 @@ import (
 
 // A Feeder updates an ADS server with the proxies and endpoints of a store.
 type Feeder struct {
+	// NTP returns the endpoints of an upstream of NTP servers. After they have changed, call EndpointsChanged with its name.
+	NTP func(upstream string) []netip.AddrPort
+
 	store   *watch.Store
 	server  *ads.Server
 	options envoy.Options
@@ -25,13 +29,13 @@ type Feeder struct {
 
 	mu              sync.Mutex
 	snapshotChanged bool
-	services        map[string]bool             // Services whose endpoints have changed; "" means all
+	services        map[string]bool             // Services and upstreams of NTP whose endpoints have changed; "" means all
 	omitted         map[string][]envoy.Omission // by proxy; the slices are not changed
 
 	// The fields below are used only by Run.
 	synced  bool                // the last snapshot came from the API server, not from the snapshot file
 	proxies map[string]*proxy   // by namespace/name
-	targets map[string][]target // by Service
+	targets map[string][]target // by Service, or name for upstreams of NTP, which contains more slashes
 }
 
 // A proxy is the state of a ProxyServer in the ADS server.
@@ -58,7 +62,7 @@ func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, lo
 // immediately. Without a snapshot it serves nothing, because an empty configuration would close all connections.
 func (f *Feeder) Run(ctx context.Context) {
 	defer f.store.Subscribe(f.onSnapshot)()
-	defer f.store.SubscribeEndpoints(f.onEndpoints)()
+	defer f.store.SubscribeEndpoints(f.EndpointsChanged)()
 	f.onSnapshot()
 	for {
 		select {
@@ -108,8 +112,8 @@ func (f *Feeder) onSnapshot() {
 	f.notify()
 }
 
-// onEndpoints notifies Run of changed endpoints of a Service, or of any Service if service is empty.
-func (f *Feeder) onEndpoints(service string) {
+// EndpointsChanged notifies Run of changed endpoints of a Service or an upstream of NTP, or of any Service if service is empty.
+func (f *Feeder) EndpointsChanged(service string) {
 	f.mu.Lock()
 	f.services[service] = true
 	f.mu.Unlock()
@@ -135,8 +139,12 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 		delete(deleted, p.Key())
 		f.feedProxy(p, all)
 		for _, u := range p.Upstreams {
-			if u.Service != "" {
-				f.targets[u.Service] = append(f.targets[u.Service], target{p.Key(), u})
+			key := u.Service
+			if u.Servers != nil {
+				key = u.Name
+			}
+			if key != "" {
+				f.targets[key] = append(f.targets[key], target{p.Key(), u})
 			}
 		}
 	}
@@ -168,7 +176,7 @@ func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) {
 	}
 	var endpoints []*endpointv3.ClusterLoadAssignment
 	for _, u := range p.Upstreams {
-		if !known[u] && !u.Forward {
+		if !known[u] && (!u.Forward || u.Servers != nil) {
 			endpoints = append(endpoints, f.endpointsOf(u))
 		}
 	}
@@ -206,7 +214,10 @@ func (f *Feeder) feedEndpoints(services map[string]bool) {
 }
 
 func (f *Feeder) endpointsOf(u *model.Upstream) *endpointv3.ClusterLoadAssignment {
-	if u.Service == "" {
+	switch {
+	case u.Servers != nil && f.NTP != nil:
+		return envoy.Assignment(u.Name, f.NTP(u.Name))
+	case u.Service == "":
 		return envoy.Endpoints(u, nil)
 	}
 	return envoy.Endpoints(u, f.store.EndpointSlices(u.Service))

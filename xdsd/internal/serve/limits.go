@@ -158,8 +158,8 @@ func (r *Reporter) limit(of counter, p *model.ProxyServer, values map[string]int
 			if u.UDP {
 				s.Value = int64(r.Options.UDPSessionsOf(p, u))
 			}
-			if u.UDP && s.Value < int64(u.MaxConnections) {
-				s.Field = "" // the file descriptors limit it
+			if u.UDP && (s.Value < int64(u.MaxConnections) || u.Forward) {
+				s.Field = "" // the file descriptors limit it, or no field does
 			}
 		}
 	}
