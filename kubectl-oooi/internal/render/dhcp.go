@@ -229,8 +229,11 @@ var optionNames = map[string]string{
 	"host-name": "hostname", "classless-routes": "routes", "renew-timer": "t1", "rebind-timer": "t2",
 }
 
-// optionRoutes is the code of the option classless-routes (RFC 3442).
-const optionRoutes = 121
+// Codes of options that DHCP sends without being told so: ntp-servers (RFC 2132, section 8.3) and classless-routes (RFC 3442).
+const (
+	optionNTP    = 42
+	optionRoutes = 121
+)
 
 // serverRoutes returns the routes, NETWORK>GATEWAY,..., to the other IPv4 subnets with DNS servers or proxies, for clients that do
 // not get the gateway as their default route.
@@ -251,11 +254,19 @@ func (in *Input) serverRoutes() string {
 	return strings.Join(routes, ",")
 }
 
-// dhcpOptions returns spec.infraComponents.dhcp.options, and the routes to servers unless these options have routes, as arguments of
-// the plugin options.
+// timeServers returns the IPv4 addresses of the proxy, separated by commas, if it forwards NTP; "" otherwise.
+func (in *Input) timeServers() string {
+	if len(in.ntpServers()) == 0 {
+		return ""
+	}
+	return strings.Join(texts(slices.DeleteFunc(parseAddresses(in.floatingAddresses()...), netip.Addr.Is6)), ",")
+}
+
+// dhcpOptions returns spec.infraComponents.dhcp.options, and the routes to servers and the NTP server unless these options have them,
+// as arguments of the plugin options.
 func (in *Input) dhcpOptions() (string, error) {
 	var words []string
-	routes := in.serverRoutes()
+	routes, ntp := in.serverRoutes(), in.timeServers()
 	for i, o := range in.Infra.Spec.InfraComponents.DHCP.Options {
 		if strings.ContainsAny(o.Value, " \t\n") {
 			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by "+
@@ -263,6 +274,9 @@ func (in *Input) dhcpOptions() (string, error) {
 		}
 		if o.Name == "classless-routes" || o.Code != nil && *o.Code == optionRoutes {
 			routes = ""
+		}
+		if o.Name == "ntp-servers" || o.Name == "ntp" || o.Code != nil && *o.Code == optionNTP {
+			ntp = ""
 		}
 		switch {
 		case o.Code != nil && strings.Contains(o.Value, ":"):
@@ -272,6 +286,9 @@ func (in *Input) dhcpOptions() (string, error) {
 		default:
 			words = append(words, cmp.Or(optionNames[o.Name], o.Name)+"="+o.Value)
 		}
+	}
+	if ntp != "" {
+		words = append(words, "ntp="+ntp)
 	}
 	if routes != "" {
 		words = append(words, "routes="+routes)

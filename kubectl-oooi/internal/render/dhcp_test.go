@@ -10,11 +10,12 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// TestRoutersAndResolversOfDHCP checks which routers, routes and DNS servers clients get.
-func TestRoutersAndResolversOfDHCP(t *testing.T) {
+// TestServersOfDHCP checks which routers, routes, DNS servers and NTP servers clients get.
+func TestServersOfDHCP(t *testing.T) {
 	const (
 		near = "proxy: {serverIP: 192.0.2.4}"
 		far  = "proxy: {serverIP: 198.51.100.4, instances: [{ip: 198.51.100.5}, {ip: 198.51.100.6}]}"
+		ntp  = "}\n  egress: {ntp: [time.example.com]" // after the proxy
 	)
 	for _, tc := range []struct {
 		name, gateway, dhcp, proxy string
@@ -34,6 +35,19 @@ func TestRoutersAndResolversOfDHCP(t *testing.T) {
 			[]string{"dns: 192.0.2.3", "routes=203.0.113.0/24>192.0.2.9"},
 		},
 		{"no router, and the proxy in another subnet", "", "defaultRoute: false", far, []string{"dns: 192.0.2.3"}},
+		{"NTP", "", "", near + ntp, []string{"dns: 192.0.2.3", "ntp=192.0.2.4"}},
+		{"NTP at a floating address", "", "", far + ntp, []string{"dns: 192.0.2.3", "ntp=198.51.100.4"}},
+		{
+			"NTP at several addresses", "", "", "proxy: {serverIP: 192.0.2.4/24, additionalServerIPs: ['2001:db8::4', 192.0.2.5]}" + ntp,
+			[]string{"dns: 192.0.2.3", "ntp=192.0.2.4,192.0.2.5"},
+		},
+		{"NTP at no IPv4 address", "", "", "proxy: {serverIP: '2001:db8::4'}" + ntp, []string{"dns: 192.0.2.3"}},
+		{"NTP without a proxy", "", "", "proxy: {serverIP: 192.0.2.4, enabled: false}" + ntp, []string{"dns: 192.0.2.3"}},
+		{
+			"NTP, and other servers by name", "", "options: [{name: ntp-servers, value: 192.0.2.9}]", near + ntp,
+			[]string{"dns: 192.0.2.3", "ntp=192.0.2.9"},
+		},
+		{"NTP, and other servers by code", "", "options: [{code: 42, value: 'ip:192.0.2.9'}]", near + ntp, []string{"dns: 192.0.2.3"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			infra := &v1alpha1.Infra{}
@@ -49,7 +63,7 @@ func TestRoutersAndResolversOfDHCP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, option := range []string{"router:", "dns:", "routes="} {
+			for _, option := range []string{"router:", "dns:", "ntp=", "routes="} {
 				got := ""
 				for line := range strings.Lines(config) {
 					if at := strings.Index(line, option); at >= 0 {

@@ -21,12 +21,23 @@ func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
 	if server == nil || server.Egress == nil || in.ControlPlane == "" && !in.standalone() {
 		return nil
 	}
+	var datagrams []int32
+	if len(in.ntpServers()) > 0 {
+		datagrams = []int32{v1alpha1.NTPPort}
+	}
 	ports := in.egressPorts()
 	var forwarded []networkingv1.NetworkPolicyPort
 	for _, port := range ports {
 		forwarded = append(forwarded, policyPort(corev1.ProtocolTCP, port))
 	}
-	rules := []networkingv1.NetworkPolicyEgressRule{{Ports: otherPorts(ports)}, {Ports: forwarded}}
+	for _, port := range datagrams {
+		forwarded = append(forwarded, policyPort(corev1.ProtocolUDP, port))
+	}
+	if len(forwarded) == 0 { // a rule without ports would permit all
+		return nil
+	}
+	others := append(otherPorts(corev1.ProtocolUDP, datagrams), otherPorts(corev1.ProtocolTCP, ports)...)
+	rules := []networkingv1.NetworkPolicyEgressRule{{Ports: others}, {Ports: forwarded}}
 	to := &rules[1].To
 	for _, namespace := range slices.Concat([]string{in.ControlPlane}, in.BackendControlPlanes, in.backendNamespaces()) {
 		if namespace != "" {
@@ -58,7 +69,18 @@ func (in *Input) parentProxyCredentials() []corev1.EnvVar {
 	return nil
 }
 
-// egressPorts returns the ports of egress, sorted.
+// ntpServers returns egress.ntp of the Infra and of its ProxyServer.
+func (in *Input) ntpServers() []v1alpha1.NTPServer {
+	var list []v1alpha1.NTPServer
+	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
+		if e != nil {
+			list = append(list, e.NTP...)
+		}
+	}
+	return list
+}
+
+// egressPorts returns the TCP ports of egress, sorted.
 func (in *Input) egressPorts() []int32 {
 	var ports []int32
 	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
@@ -70,16 +92,13 @@ func (in *Input) egressPorts() []int32 {
 	return slices.Compact(ports)
 }
 
-// otherPorts returns all ports of UDP, and those of TCP that are not in the sorted list.
-func otherPorts(tcp []int32) []networkingv1.NetworkPolicyPort {
-	between := func(protocol corev1.Protocol, first, last int32) networkingv1.NetworkPolicyPort {
-		return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(first)), EndPort: &last}
-	}
-	list := []networkingv1.NetworkPolicyPort{between(corev1.ProtocolUDP, 1, 65535)}
+// otherPorts returns the ports of a protocol that are not in a sorted list.
+func otherPorts(protocol corev1.Protocol, ports []int32) []networkingv1.NetworkPolicyPort {
+	var list []networkingv1.NetworkPolicyPort
 	first := int32(1)
-	for _, port := range append(slices.Clone(tcp), 65536) {
+	for _, port := range append(slices.Clone(ports), 65536) {
 		if first < port {
-			list = append(list, between(corev1.ProtocolTCP, first, port-1))
+			list = append(list, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(first)), EndPort: new(port - 1)})
 		}
 		first = port + 1
 	}

@@ -31,6 +31,8 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan", "type": "bridge", "bridg
 		"names":        "egress: {hosts: [quay.io, '*.quay.io'], allowAddresses: [10.20.0.0/16], denyAddresses: [10.20.30.0/24, 8.8.8.0/24]}",
 		"closed":       "egress: {hosts: [quay.io], ports: [443, 80]}, infraComponents: {dns: {forward: Deny}}",
 		"all-names":    "egress: {hosts: ['*'], allowAll: true}",
+		"ntp":          "egress: {ntp: [time.example.com]}",
+		"names-ntp":    "egress: {hosts: [quay.io], ntp: [time.example.com, 10.20.0.1], allowAddresses: [10.20.0.0/16]}",
 		"parent-proxy": "egress: {hosts: [quay.io], parentProxy: {url: 'http://proxy.example.com:3128', secretRef: {name: parent}}}",
 	} {
 		t.Run(name, func(t *testing.T) {

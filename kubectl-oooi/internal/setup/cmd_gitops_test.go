@@ -156,14 +156,14 @@ spec:
         ports: [{port: 6443, maxConnections: 1000}]
         perSource: {networks: [{cidr: 192.0.2.128/28, maxConnections: 9000}]}
   appsIngress: {enabled: true, source: Static, addresses: [192.0.2.220, "2001:db8:7::220"]}
-  egress: {hosts: [quay.io, "*.quay.io"], ports: [443, 80], allowAddresses: [10.20.0.0/16], denyAddresses: [10.20.30.0/24]}
+  egress: {hosts: [quay.io, "*.quay.io"], ports: [443, 80], ntp: [time.example.com], allowAddresses: [10.20.0.0/16], denyAddresses: [10.20.30.0/24]}
 ---
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
 metadata: {name: demo, namespace: $NS}
 spec:
   infraRef: {name: demo}
-  egress: {hosts: [registry.example.org], ports: [443], allowAddresses: [10.21.0.0/16], denyAddresses: [10.21.30.0/24]}
+  egress: {hosts: [registry.example.org], ports: [443], ntp: [time.example.org], allowAddresses: [10.21.0.0/16], denyAddresses: [10.21.30.0/24]}
   networkConfig: {serverIP: 192.0.2.4, dns: [203.0.113.53]}
   limits:
     ports: [{port: 6443, maxConnections: 1000}]
