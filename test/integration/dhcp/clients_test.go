@@ -27,7 +27,9 @@ func (e event) first(keys ...string) string {
 // TestRealClientsGetTheirOptions boots a machine with each client.
 func TestRealClientsGetTheirOptions(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
+	plugins := c.plugins("192.0.2.2")
+	plugins[len(plugins)-1] += " ntp=192.0.2.7,192.0.2.8"
+	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	for _, tc := range []struct {
 		name, mac string
 		command   func(*machine, *testing.T, ...string) []string
@@ -35,7 +37,7 @@ func TestRealClientsGetTheirOptions(t *testing.T) {
 		routes    string
 	}{
 		{"dhclient", mac1, (*machine).dhclient, nil, "8 10 192 0 2 9 0 192 0 2 1"},
-		{"udhcpc", mac2, (*machine).udhcpc, nil, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
+		{"udhcpc", mac2, (*machine).udhcpc, []string{"-O", "ntpsrv"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
 		{"dhcpcd", mac3, (*machine).dhcpcd, []string{"--noarp"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -49,6 +51,7 @@ func TestRealClientsGetTheirOptions(t *testing.T) {
 				{"DNS", e.first("new_domain_name_servers", "dns"), "192.0.2.53"},
 				{"MTU", e.first("new_interface_mtu", "mtu"), "1400"},
 				{"router", e.first("new_routers", "router"), "192.0.2.1"},
+				{"NTP", e.first("new_ntp_servers", "ntpsrv"), "192.0.2.7 192.0.2.8"},
 				{"routes", e.first("new_classless_routes", "new_classless_static_routes", "staticroutes"), tc.routes},
 				{"server", e.first("new_dhcp_server_identifier", "serverid"), "192.0.2.2"},
 				{"lease", e.first("new_dhcp_lease_time", "lease"), "3600"},

@@ -96,7 +96,7 @@ retry 1;
 initial-interval 1;
 backoff-cutoff 2;
 reboot 5;
-request subnet-mask, broadcast-address, routers, domain-name, domain-name-servers, host-name, interface-mtu, domain-search, classless-routes;
+request subnet-mask, broadcast-address, routers, domain-name, domain-name-servers, host-name, interface-mtu, domain-search, ntp-servers, classless-routes;
 `
 
 // dhclient returns the command line of ISC dhclient in the foreground.
@@ -117,7 +117,7 @@ func (m *machine) udhcpc(t *testing.T, more ...string) []string {
 // dhcpcd returns the command line of dhcpcd with private folders, because their paths are compiled in.
 func (m *machine) dhcpcd(t *testing.T, more ...string) []string {
 	t.Helper()
-	conf := m.write(t, "dhcpcd.conf", "option domain_name_servers, domain_name, host_name, interface_mtu, classless_static_routes\nnoipv4ll\n")
+	conf := m.write(t, "dhcpcd.conf", "option domain_name_servers, domain_name, host_name, interface_mtu, ntp_servers, classless_static_routes\nnoipv4ll\n")
 	private := "mount -t tmpfs none /run && mkdir -p /run/dhcpcd && mount -t tmpfs none /var/lib/dhcpcd; \"$@\" & wait" // no exec: when this shell ends, all processes of its PID namespace do
 	args := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", private, "dhcpcd", "dhcpcd", "-4", "-B", "-d", "--nodev", "-f", conf, "-c", m.script(t)}
 	return append(append(args, more...), "eth0")

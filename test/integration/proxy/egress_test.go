@@ -63,10 +63,26 @@ func (d *outsideDNS) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	_ = w.WriteMsg(reply) // the client may have gone
 }
 
-// startEgress starts a site whose Infra allows hosts, with a resolver and a server outside. more are further fields of egress.
-func startEgress(t *testing.T, hosts, more string) (*site, *outsideDNS) {
+// set changes the records of a name.
+func (d *outsideDNS) set(name string, records ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.records[name] = records
+}
+
+// startEgress starts a site whose Infra has egress with these fields, and a resolver and a server outside.
+func startEgress(t *testing.T, fields string) (*site, *outsideDNS) {
 	t.Helper()
 	s := newSite(t)
+	d := s.startOutside(t)
+	s.update(t, s.objects(), s.egress(fields))
+	s.start(t)
+	return s, d
+}
+
+// startOutside starts a resolver and a server outside.
+func (s *site) startOutside(t *testing.T) *outsideDNS {
+	t.Helper()
 	d := &outsideDNS{records: map[string][]string{
 		"registry": {"A " + s.outside(1)}, "a.cdn": {"A " + s.outside(1)}, "other": {"A " + s.outside(1)},
 	}}
@@ -77,10 +93,16 @@ func startEgress(t *testing.T, hosts, more string) (*site, *outsideDNS) {
 	lab.RunDNS(t, &dns.Server{PacketConn: conn, Handler: d})
 	s.ca.TLSBackend(t, s.outside(1)+":443", "outside", "*"+outside, "*.cdn"+outside)
 	s.flags = append(s.flags, "--egress-resolver", strings.Replace(s.xdsd.http, ":9902", ":9953", 1))
-	s.update(t, s.objects(), lab.Merge(s.infraYAML(), fmt.Sprintf("spec: {egress: {hosts: [%s], allowAddresses: [%s/24]%s}, networkConfig: {dnsServers: [%s]}}",
-		hosts, s.outside(0), more, s.outside(53))))
-	s.start(t)
-	return s, d
+	return d
+}
+
+// egress returns the Infra with these fields of egress, which allow the addresses outside, and more networks.
+func (s *site) egress(fields string, more ...string) string {
+	allow, err := json.Marshal(append(more, s.outside(0)+"/24"))
+	if err != nil {
+		panic(err) // impossible
+	}
+	return lab.Merge(s.infraYAML(), fmt.Sprintf("spec: {egress: {%s, allowAddresses: %s}, networkConfig: {dnsServers: [%s]}}", fields, allow, s.outside(53)))
 }
 
 // outside returns an address outside of the VLAN.
@@ -90,7 +112,7 @@ func (s *site) outside(host int) string {
 
 // TestEgressByName checks that listed names lead outside, and others do not.
 func TestEgressByName(t *testing.T) {
-	s, _ := startEgress(t, `registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com`, "")
+	s, _ := startEgress(t, `hosts: [registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com]`)
 	s.ca.TLSBackend(t, s.IP(11)+":6443", "api", s.in("api"))
 	s.update(t, service(s.ControlPlaneNamespace(), "kube-apiserver", 6443, netip.MustParseAddrPort(s.IP(11)+":6443")))
 	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
@@ -111,7 +133,7 @@ func TestEgressByName(t *testing.T) {
 // TestEgressIsAudited checks what xdsd reports about connections and requests: to names that are listed, that do not resolve,
 // without a server, and not listed.
 func TestEgressIsAudited(t *testing.T) {
-	s, d := startEgress(t, `registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com, silent.outside.example.com`, ", ports: [80, 443, 8443]")
+	s, d := startEgress(t, `hosts: [registry.outside.example.com, "*.cdn.outside.example.com", gone.outside.example.com, silent.outside.example.com], ports: [80, 443, 8443]`)
 	d.mu.Lock()
 	d.records["silent"] = []string{"A " + s.outside(77)}
 	d.mu.Unlock()
@@ -171,7 +193,7 @@ func TestEgressIsAudited(t *testing.T) {
 
 // TestEgressRefusesAddressesOfTheCluster lets names resolve to addresses that clients must not reach.
 func TestEgressRefusesAddressesOfTheCluster(t *testing.T) {
-	s, d := startEgress(t, `"*.outside.example.com"`, "")
+	s, d := startEgress(t, `hosts: ["*.outside.example.com"]`)
 	inside := s.IP(40)
 	for _, address := range []string{inside + ":443", s.at6(40, 443), "127.0.0.1:443"} {
 		s.ca.TLSBackend(t, address, "inside", "*"+outside)
@@ -215,7 +237,7 @@ func TestEgressRefusesAddressesOfTheCluster(t *testing.T) {
 
 // TestEgressOfAllNames allows all names, for TLS and for HTTP. An address in place of a name would bypass the resolver.
 func TestEgressOfAllNames(t *testing.T) {
-	s, _ := startEgress(t, `"*"`, ", allowAll: true, ports: [80, 443]")
+	s, _ := startEgress(t, `hosts: ["*"], allowAll: true, ports: [80, 443]`)
 	inside := s.IP(40)
 	s.ca.TLSBackend(t, inside+":443", "inside", "*"+outside)
 	for address, body := range map[string]string{s.outside(1): "outside", inside: "inside"} {
@@ -269,7 +291,7 @@ func TestEgressByParentProxy(t *testing.T) {
 	t.Setenv("OOOI_PARENT_PROXY_AUTHORIZATION", "Basic dTpw")
 	requests := make(chan string, 10)
 	parent := httptest.NewUnstartedServer(nil)
-	s, _ := startEgress(t, "registry.outside.example.com, absent.outside.example.com", "")
+	s, _ := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
 	listener, err := net.Listen("tcp", s.outside(3)+":3128")
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +336,7 @@ func TestEgressByParentProxy(t *testing.T) {
 
 // TestEgressRefusesQUIC sends a datagram to port 443, which must fail at once, so that clients of HTTP/3 use TCP.
 func TestEgressRefusesQUIC(t *testing.T) {
-	s, _ := startEgress(t, "registry.outside.example.com", "")
+	s, _ := startEgress(t, "hosts: [registry.outside.example.com]")
 	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
 	conn, err := net.Dial("udp", s.at(3, 443))
 	if err != nil {
