@@ -145,6 +145,8 @@ func Page(ctx context.Context, clients *kubernetes.Clientset, namespace, pod, co
 	var status apierrors.APIStatus
 	text, fromPod := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse) // not a Status of the API server
 	switch {
+	case fromPod && apierrors.IsNotFound(err):
+		return fmt.Errorf("container %s has no page %s: its image is older than kubectl oooi; run 'kubectl oooi setup -f FILE' to update it", container, path)
 	case fromPod && errors.As(err, &status):
 		code := int(status.Status().Code)
 		return fmt.Errorf("the server returned %d %s: %.200s", code, http.StatusText(code), text.Message)
