@@ -20,8 +20,8 @@ type Egress struct {
 	// which take precedence. Both are sorted.
 	Allow []netip.Prefix `json:"allow,omitempty"`
 	Deny  []netip.Prefix `json:"deny,omitempty"`
-	// Resolvers are the upstream resolvers, "address" or "address:port"; empty for those of the pod.
-	Resolvers []string `json:"resolvers,omitempty"`
+	// Resolvers are the upstream resolvers; empty for those of the pod.
+	Resolvers []Resolver `json:"resolvers,omitempty"`
 }
 
 // ParentProxy is a proxy that connects to names of egress by CONNECT.

@@ -46,7 +46,7 @@ type Infra struct {
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy
 	egress     *v1alpha1.Egress
-	resolvers  []string // upstream resolvers as in the spec
+	resolvers  []Resolver // of networkConfig.dnsServers
 	status     *v1alpha1.AppsIngressStatus
 	apiService string       // name of the API server's Service, "" for the default
 	staticApps []netip.Addr // apps addresses in the spec

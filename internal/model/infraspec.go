@@ -23,8 +23,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
 		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
 		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(), created: in.CreationTimestamp.Time,
-		egress: in.Spec.Egress, resolvers: in.Spec.NetworkConfig.DNSServers,
-		proxyFailed: meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
+		egress: in.Spec.Egress, proxyFailed: meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
 	}}
 	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)

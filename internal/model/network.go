@@ -32,7 +32,7 @@ func (i *Infra) addClaims(spec *v1alpha1.InfraSpec, found *problems) {
 			i.claimInstances(field, c.Proxy.EffectiveInstances(), found)
 		}
 	}
-	i.claimUpstreams(spec.NetworkConfig.DNSServers, found)
+	i.addUpstreams(spec.NetworkConfig.DNSServers, found)
 	if spec.AppsIngress.IsEnabled() {
 		i.claimApps(spec.AppsIngress, found)
 	}
@@ -111,16 +111,18 @@ func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	return ""
 }
 
-// claimUpstreams claims the addresses of upstream resolvers, and reports those that CoreDNS cannot forward to: hostnames, which
+// addUpstreams sets the upstream resolvers, claims their addresses, and reports those that CoreDNS cannot forward to: hostnames, which
 // its forward plugin does not accept, and our own addresses.
-func (i *Infra) claimUpstreams(servers []string, found *problems) {
+func (i *Infra) addUpstreams(servers []string, found *problems) {
 	const field = "networkConfig.dnsServers"
 	for _, text := range servers {
-		address, err := upstreamAddress(text)
+		resolver, err := parseResolver(text)
 		if err != nil {
 			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address: use an address such as 203.0.113.53 or 203.0.113.53:5353", field, text)
 			continue
 		}
+		i.resolvers = append(i.resolvers, resolver)
+		address := resolver.Address.Addr()
 		other := i.claimed(address)
 		if other == nil {
 			i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimUpstream, field)
@@ -132,22 +134,40 @@ func (i *Infra) claimUpstreams(servers []string, found *problems) {
 	}
 }
 
-// upstreamAddress returns the address of an upstream resolver in the syntax of CoreDNS's forward plugin: an
-// address, optionally with a port, and with a protocol before it.
-func upstreamAddress(text string) (netip.Addr, error) {
-	_, host, found := strings.Cut(text, "://")
+// A Resolver is an upstream resolver.
+type Resolver struct {
+	Address netip.AddrPort `json:"address"`
+	// Protocol is "dns", "tls" (RFC 7858), or another one of CoreDNS's forward plugin.
+	Protocol string `json:"protocol"`
+	// ServerName is the name in the certificate of a resolver with protocol tls; empty for its address.
+	ServerName string `json:"serverName,omitempty"`
+}
+
+// resolverPorts are the default ports of protocols.
+var resolverPorts = map[string]uint16{"dns": 53, "tls": 853, "https": 443}
+
+// parseResolver parses an upstream resolver in the syntax of CoreDNS's forward plugin: an address, optionally with a port, with a
+// protocol before it, and the name in its certificate after "%".
+func parseResolver(text string) (Resolver, error) {
+	protocol, host, found := strings.Cut(text, "://")
 	if !found {
-		host = text
+		protocol, host = "dns", text
+	}
+	host, name, _ := strings.Cut(host, "%")
+	r := Resolver{Protocol: protocol}
+	if protocol == "tls" {
+		r.ServerName = name
 	}
 	if server, err := netip.ParseAddrPort(host); err == nil {
-		return server.Addr().Unmap(), nil
+		r.Address = netip.AddrPortFrom(server.Addr().Unmap(), server.Port())
+		return r, nil
 	}
-	host, _, _ = strings.Cut(host, "%") // the TLS server name of tls://ADDRESS%NAME
 	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("parsing the address of the resolver %q: %w", text, err)
+		return Resolver{}, fmt.Errorf("parsing the address of the resolver %q: %w", text, err)
 	}
-	return address.Unmap(), nil
+	r.Address = netip.AddrPortFrom(address.Unmap(), resolverPorts[protocol])
+	return r, nil
 }
 
 // metalLBField is the field of the addresses that MetalLB may assign to apps.

@@ -5,6 +5,7 @@ package egress
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -175,16 +176,9 @@ func (r *Resolver) fail(q *dns.Msg, reason string, err error) *dns.Msg {
 	return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 }
 
-// upstreams returns the resolvers with their ports; those of the pod if there are none.
-func upstreams(resolvers []string) ([]string, error) {
-	var list []string
-	for _, text := range resolvers {
-		if a, err := netip.ParseAddr(text); err == nil {
-			list = append(list, netip.AddrPortFrom(a, 53).String())
-		} else if a, err := netip.ParseAddrPort(text); err == nil {
-			list = append(list, a.String())
-		}
-	}
+// upstreams returns the resolvers that can be used; those of the pod if there are none.
+func upstreams(resolvers []model.Resolver) ([]model.Resolver, error) {
+	list := slices.DeleteFunc(slices.Clone(resolvers), func(r model.Resolver) bool { return r.Protocol != "dns" && r.Protocol != "tls" })
 	if len(list) > 0 {
 		return list, nil
 	}
@@ -193,7 +187,9 @@ func upstreams(resolvers []string) ([]string, error) {
 		return nil, fmt.Errorf("reading the pod's resolvers: %w", err)
 	}
 	for _, server := range config.Servers {
-		list = append(list, net.JoinHostPort(server, config.Port))
+		if address, err := netip.ParseAddrPort(net.JoinHostPort(server, config.Port)); err == nil {
+			list = append(list, model.Resolver{Address: address, Protocol: "dns"})
+		}
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s has no resolver", resolvConf)
@@ -201,24 +197,35 @@ func upstreams(resolvers []string) ([]string, error) {
 	return list, nil
 }
 
-// exchange returns the answer of the first resolver that has one, over TCP if it is truncated.
-func exchange(q *dns.Msg, servers []string) (*dns.Msg, error) {
+// exchange returns the answer of the first resolver that has one.
+func exchange(q *dns.Msg, servers []model.Resolver) (*dns.Msg, error) {
 	var failures []error
 	for _, server := range servers {
-		reply, _, err := (&dns.Client{Timeout: upstreamTimeout}).Exchange(q, server)
-		if err == nil && reply.Truncated {
-			reply, _, err = (&dns.Client{Net: "tcp", Timeout: upstreamTimeout}).Exchange(q, server)
-		}
+		reply, err := ask(q, server)
 		switch {
 		case err != nil:
 			failures = append(failures, err)
 		case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
-			failures = append(failures, fmt.Errorf("%s answers %s", server, cmp.Or(dns.RcodeToString[reply.Rcode], "an error")))
+			failures = append(failures, fmt.Errorf("%s answers %s", server.Address, cmp.Or(dns.RcodeToString[reply.Rcode], "an error")))
 		default:
 			return reply, nil
 		}
 	}
 	return nil, errors.Join(failures...)
+}
+
+// ask queries one resolver, over TCP if the answer is truncated.
+func ask(q *dns.Msg, server model.Resolver) (*dns.Msg, error) {
+	client := &dns.Client{Timeout: upstreamTimeout}
+	if server.Protocol == "tls" {
+		client.Net, client.TLSConfig = "tcp-tls", &tls.Config{ServerName: server.ServerName, MinVersion: tls.VersionTLS12}
+	}
+	reply, _, err := client.Exchange(q, server.Address.String())
+	if err == nil && reply.Truncated && client.Net == "" {
+		client.Net = "tcp"
+		reply, _, err = client.Exchange(q, server.Address.String())
+	}
+	return reply, err
 }
 
 // addressOf returns the address in a record of type A or AAAA.
