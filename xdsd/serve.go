@@ -60,7 +60,8 @@ func newServeCommand() *cobra.Command {
 			return f.run(cmd.Context())
 		},
 	}
-	f.add(cmd, "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics, /problems, /state and /egress; in a pod on a VLAN, its address in the pod network")
+	f.add(cmd, "127.0.0.1:9902",
+		"listen address of /healthz, /readyz, /metrics, /problems, /state and /egress; in a pod on a VLAN, its address in the pod network")
 	flags, scope := cmd.Flags(), &f.store.Scope
 	flags.StringVar(&f.store.Manifests, "manifests", "", "directory of YAML or JSON files to read instead of an API server")
 	keysVar(flags, &scope.ProxyServers, "proxy-server", "ProxyServers to serve (NAMESPACE/NAME; default: all)")
@@ -171,6 +172,9 @@ func (f *serveFlags) run(ctx context.Context) error {
 		d := serve.NewDrain(reporter.Admin.Connections, f.drainTime, f.envoy.Floating, f.log)
 		d.Handle(handler)
 		drain = d.Run
+	}
+	if f.envoy.LocalNames, err = egress.LocalNames(egress.HostsFile); err != nil {
+		return err
 	}
 	feeder := serve.NewFeeder(store, server, f.envoy, f.log)
 	resolver := egress.NewResolver(audited.Policy, f.log, registry)

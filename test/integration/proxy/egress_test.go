@@ -251,13 +251,19 @@ func TestEgressOfAllNames(t *testing.T) {
 		t.Cleanup(server.Close)
 	}
 	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
-	for _, literal := range []string{inside, inside + ".", "::ffff:" + inside} {
+	s.ca.TLSBackend(t, "127.0.0.1:443", "inside", "*.localhost", "localhost")
+	for _, name := range []string{"a.localhost", "A.B.LocalHost"} { // which Envoy resolves itself
+		if got, err := s.reach(t, 443, hello{sni: name}); err == nil {
+			t.Errorf("%s leads to %q", name, got)
+		}
+	}
+	for _, literal := range []string{inside, inside + ".", "::ffff:" + inside, "a.localhost."} {
 		data := bytes.Replace(lab.ClientHello(t, strings.Repeat("a", len(literal)-2)+".b"), []byte(strings.Repeat("a", len(literal)-2)+".b"), []byte(literal), 1)
 		if answer := s.send(t, 443, data); len(answer) > 0 {
 			t.Errorf("the SNI %s leads to a server", literal)
 		}
 	}
-	for host, want := range map[string]string{"registry" + outside: "200 outside", "REGISTRY" + outside + ":80": "200 outside", inside: "403 ", inside + ":80": "403 "} {
+	for host, want := range map[string]string{"registry" + outside: "200 outside", "REGISTRY" + outside + ":80": "200 outside", inside: "403 ", inside + ":80": "403 ", "a.LocalHost:80": "403 "} {
 		lab.Await(t, "the answer of Host "+host, func() string {
 			conn, err := net.Dial("tcp", s.at(3, 80))
 			if err != nil {

@@ -8,9 +8,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -40,8 +42,30 @@ const maxLogged = 1024
 // upstreamTimeout limits the query to one upstream resolver.
 const upstreamTimeout = 2 * time.Second
 
-// resolvConf has the upstream resolvers of the pod.
-const resolvConf = "/etc/resolv.conf"
+// Files of the pod: its upstream resolvers, and names with addresses, which Envoy reads, too.
+const (
+	resolvConf = "/etc/resolv.conf"
+	HostsFile  = "/etc/hosts"
+)
+
+// LocalNames returns the names in a hosts file that contain a dot, in lower case; none if the file does not exist.
+func LocalNames(file string) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the pod's hosts file: %w", err)
+	}
+	var list []string
+	for line := range strings.Lines(string(data)) {
+		line, _, _ = strings.Cut(line, "#")
+		for i, field := range strings.Fields(line) {
+			if i > 0 && strings.Contains(field, ".") {
+				list = append(list, strings.ToLower(field))
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
 
 // NewResolver returns a Resolver, and registers its metric.
 func NewResolver(policy func() *model.Egress, log *slog.Logger, registry prometheus.Registerer) *Resolver {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -51,5 +52,26 @@ func TestResolversAreAskedByTLS(t *testing.T) {
 		if reply.Rcode != want || (len(reply.Answer) == 1) != (want == dns.RcodeSuccess) {
 			t.Errorf("server name %q: %s with %d records, want %s", name, dns.RcodeToString[reply.Rcode], len(reply.Answer), dns.RcodeToString[want])
 		}
+	}
+}
+
+func TestLocalNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	for text, want := range map[string][]string{
+		"": nil,
+		"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n10.128.0.7\tdemo-proxy-0.demo-proxy.clusters.svc.cluster.local\tdemo-proxy-0\n" +
+			"192.0.2.9 Mirror.example.com b.example.com # of hostAliases: c.example.com": {
+			"b.example.com", "demo-proxy-0.demo-proxy.clusters.svc.cluster.local", "mirror.example.com",
+		},
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := LocalNames(file); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+	if got, err := LocalNames(file + "-absent"); err != nil || got != nil {
+		t.Errorf("without a file: %q, %v", got, err)
 	}
 }

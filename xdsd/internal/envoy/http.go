@@ -81,7 +81,7 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 	for _, r := range l.Routes {
 		routes := []*routev3.Route{rejectSeveralHosts()}
 		if u := t.upstreams[r.Upstream]; r.Host == "*" && u != nil && u.Forward {
-			routes = append(routes, rejectAddresses())
+			routes = append(routes, t.rejectLocal()...)
 		}
 		if r.Rules == nil {
 			routes = append(routes, &routev3.Route{
@@ -210,13 +210,22 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 	return out
 }
 
-// rejectAddresses returns a route that answers 403 to requests whose Host is no name.
-func rejectAddresses() *routev3.Route {
-	route := rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
+// rejectLocal returns routes that answer 403 to requests whose Host is no name, or a name whose address Envoy does not ask the
+// resolver for.
+func (t *translator) rejectLocal() []*routev3.Route {
+	address := rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
 		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: anyName}},
 	})
-	route.GetMatch().GetHeaders()[0].InvertMatch = true
-	return route
+	address.GetMatch().GetHeaders()[0].InvertMatch = true
+	list := []*routev3.Route{address, rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
+		MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: localhost}, IgnoreCase: true,
+	})}
+	for _, name := range t.options.LocalNames {
+		list = append(list, rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}, IgnoreCase: true,
+		}))
+	}
+	return list
 }
 
 // rejectSeveralHosts returns a route that answers 400 to a request with more than one Host header (RFC 9112 section

@@ -107,6 +107,13 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		t.next.chains[c] = m
 	}
 	t.errs = outer
+	if names["*"] != "" {
+		for _, name := range append(slices.Clone(t.options.LocalNames), "*"+localhost) {
+			if names[name] == "" {
+				names[name] = sentinelChain
+			}
+		}
+	}
 	out.FilterChainMatcher = t.matchNames(names)
 	if l.Default != "" {
 		c := t.chainTo("default", t.stats(l, "*", l.Default), l.Default)
@@ -193,7 +200,10 @@ func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 
 // anyName matches names whose last label begins with a letter, as those of all top-level domains do. It matches no IP address: Envoy
 // would connect to it without asking the resolver.
-const anyName = `(?i)^([a-z0-9_-]+\.)+[a-z][a-z0-9-]*\.?$`
+const anyName = `(?i)^([a-z0-9_-]+\.)+[a-z][a-z0-9-]*$`
+
+// localhost is the suffix of names that Envoy's resolver answers with loopback addresses itself (RFC 6761, section 6.3).
+const localhost = ".localhost"
 
 // below returns a matcher of the names with a suffix, of all names if it is empty.
 func below(suffix string) *matcherv3.StringMatcher {

@@ -39,6 +39,9 @@ type Options struct {
 	// Resolver is the address of the resolver for names of egress, in the pod: package egress. Envoy itself cannot refuse an
 	// address: it tries all addresses of a name, and its filters see only the first. The default is DefaultResolver.
 	Resolver netip.AddrPort
+	// LocalNames are the names in the pod's hosts file, in lower case. Envoy reads their addresses there without asking Resolver, so
+	// that no host of egress may lead to them.
+	LocalNames []string
 }
 
 // DefaultResolver is the default of Options.Resolver.
