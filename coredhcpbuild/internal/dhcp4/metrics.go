@@ -31,23 +31,23 @@ type metrics struct {
 
 func newMetrics(inFlight func() int) *metrics {
 	counter := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "coredhcp", Subsystem: "dhcp4", Name: name, Help: help}, []string{label})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
 	return &metrics{
-		received: counter("received_total", "Packets received from clients, by message type.", "type"),
-		sent:     counter("sent_total", "Replies sent, by message type.", "type"),
-		dropped:  counter("dropped_total", "Requests dropped without a reply, by reason.", "reason"),
-		omitted:  counter("options_left_out_total", "Options omitted from replies because they exceed the client's maximum message size.", "option"),
+		received: counter("coredhcp_dhcp4_received_total", "Packets received from clients, by message type.", "type"),
+		sent:     counter("coredhcp_dhcp4_sent_total", "Replies sent, by message type.", "type"),
+		dropped:  counter("coredhcp_dhcp4_dropped_total", "Requests dropped without a reply, by reason.", "reason"),
+		omitted:  counter("coredhcp_dhcp4_options_left_out_total", "Options omitted from replies because they exceed the client's maximum message size.", "option"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "handle_seconds",
+			Name:    "coredhcp_dhcp4_handle_seconds",
 			Help:    "Time that the plugins took for a packet, by message type.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 11), // 10 us to 10 s
 		}, []string{"type"}),
 		probes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "probes_total", Help: "Broadcast requests of our other pods that probe whether DHCP receives them.",
+			Name: "coredhcp_dhcp4_probes_total", Help: "Broadcast requests of our other pods that probe whether DHCP receives them.",
 		}),
 		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "in_flight", Help: "Packets that wait for or are processed by the plugins.",
+			Name: "coredhcp_dhcp4_in_flight", Help: "Packets that wait for or are processed by the plugins.",
 		}, func() float64 { return float64(inFlight()) }),
 	}
 }

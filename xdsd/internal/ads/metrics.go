@@ -11,16 +11,15 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	const namespace, subsystem = "xdsd", "ads"
 	return metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "streams", Help: "Connected Envoys.",
+			Name: "xdsd_ads_streams", Help: "Connected Envoys.",
 		}, []string{"proxy"}),
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "nacks_total", Help: "Responses that an Envoy rejected, by resource type.",
+			Name: "xdsd_ads_nacks_total", Help: "Responses that an Envoy rejected, by resource type.",
 		}, []string{"proxy", "type"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "ack_seconds",
+			Name:    "xdsd_ads_ack_seconds",
 			Help:    "Time from a response to its acknowledgement, by resource type.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15), // up to 16 s: Envoy acknowledges clusters once they are warm
 		}, []string{"type"}),

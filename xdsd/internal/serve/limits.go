@@ -196,7 +196,7 @@ var limitLabels = map[v1alpha1.LimitName]string{
 	v1alpha1.LimitSourceConnections: "source_connections", v1alpha1.LimitSourceConnectionRate: "source_connection_rate",
 }
 
-var reachedDesc = desc("limit_reached", "Whether a limit was reached within the last ten minutes.", "limit", "port")
+var reachedDesc = desc("xdsd_limit_reached", "Whether a limit was reached within the last ten minutes.", "limit", "port")
 
 // Describe implements prometheus.Collector.
 func (*Reporter) Describe(ch chan<- *prometheus.Desc) { ch <- reachedDesc }

@@ -7,17 +7,17 @@ import (
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName("xdsd", "", name), help, labels, nil)
+	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 var (
-	syncedDesc = desc("synced", "Whether the configuration comes from the API server (1), or only from the snapshot file (0).")
-	ageDesc    = desc("snapshot_age_seconds", "Seconds since a watch of the API server was lost; 0 while every watch is connected.")
-	keptDesc   = desc("kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", "resource")
+	syncedDesc = desc("xdsd_synced", "Whether the configuration comes from the API server (1), or only from the snapshot file (0).")
+	ageDesc    = desc("xdsd_snapshot_age_seconds", "Seconds since a watch of the API server was lost; 0 while every watch is connected.")
+	keptDesc   = desc("xdsd_kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", "resource")
 
-	problemsDesc   = desc("problems", "Number of faults found in the objects, by reason.", "reason")
-	routesDesc     = desc("routes", "Names that a proxy routes, on all its ports.", "proxy")
-	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy without a target, because their Service or address does not exist.", "proxy")
+	problemsDesc   = desc("xdsd_problems", "Number of faults found in the objects, by reason.", "reason")
+	routesDesc     = desc("xdsd_routes", "Names that a proxy routes, on all its ports.", "proxy")
+	unresolvedDesc = desc("xdsd_unresolved_upstreams", "Upstreams of a proxy without a target, because their Service or address does not exist.", "proxy")
 )
 
 // Collector returns a collector of a store's state. It reads the store at each scrape, so that the series of a proxy

@@ -133,13 +133,13 @@ func (h *Holder) Ready() (bool, any) {
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName("xdsd", "hold", name), help, labels, nil)
+	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 var (
-	holdingDesc     = desc("holding", "Whether this replica has the floating address.")
-	transitionsDesc = desc("transitions_total", "Moves of the floating address to or from this replica.")
-	conflictsDesc   = desc("conflicts_total", "Claims of the floating address by other hosts while this replica had it, by peer or stranger.", "by")
+	holdingDesc     = desc("xdsd_hold_holding", "Whether this replica has the floating address.")
+	transitionsDesc = desc("xdsd_hold_transitions_total", "Moves of the floating address to or from this replica.")
+	conflictsDesc   = desc("xdsd_hold_conflicts_total", "Claims of the floating address by other hosts while this replica had it, by peer or stranger.", "by")
 )
 
 // Describe implements prometheus.Collector.
