@@ -154,9 +154,7 @@ func (b *bench) write(name, text string) string {
 
 func (b *bench) check(err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 }
 
 func loadAverage() string {

@@ -27,9 +27,7 @@ import (
 func separateCPUs(t *testing.T) (server, load *int) {
 	t.Helper()
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, unix.SchedGetaffinity(0, &set))
 	var cpus []int
 	for cpu := range 64 * len(set) {
 		if set.IsSet(cpu) {
@@ -109,9 +107,7 @@ type objects struct{ client dynamic.Interface }
 func newObjects(t *testing.T, management *lab.ControlPlane) objects {
 	t.Helper()
 	client, err := dynamic.NewForConfig(management.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return objects{client}
 }
 

@@ -38,12 +38,8 @@ var documented = []struct {
 // tests are long.
 func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.TrackSources("api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd", "kubectl-oooi", "manifests", "test/programs"); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, lab.TrackSources("api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd", "kubectl-oooi", "manifests", "test/programs"))
 	transcripts := map[string]map[mode][]string{}
 	for _, s := range documented {
 		transcripts[s.page] = readTranscripts(t, filepath.Join(root, s.page), s.blocks)
@@ -60,9 +56,7 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 			printed := ""
 			if file := os.Getenv(transcriptFile); file != "" && test.mode == onNode {
 				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, err)
 				printed = string(text)
 			} else if test.mode == onNode && !lab.Long() {
 				t.Skipf("%s is not set; make test-long runs the demo", transcriptFile)
@@ -85,9 +79,7 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 func build(t *testing.T, source string) string {
 	t.Helper()
 	path, err := lab.BuildStatic(t.Context(), source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return path
 }
 
@@ -119,9 +111,7 @@ var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 func readTranscripts(t *testing.T, path string, least map[mode]int) map[mode][]string {
 	t.Helper()
 	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var current mode
 	blocks, transcripts := map[mode]int{}, map[mode][]string{}
 	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {

@@ -158,9 +158,7 @@ func TestWorkerJoins(t *testing.T) {
 	existing := listObjects(t, hosted)
 
 	// The VLAN has no NetworkAttachmentDefinition yet.
-	if err := s.cp.DeleteYAML(t.Context(), []byte("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: vlan50, namespace: clusters}}")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.DeleteYAML(t.Context(), []byte("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: vlan50, namespace: clusters}}")))
 	s.setup(t, hostedInfra, "--make-network", "bridge="+vlan, "--cluster-dns", "patch")
 	s.syncClusterDNS(t)
 

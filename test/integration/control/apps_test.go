@@ -211,7 +211,5 @@ func TestAddressesOutsideTheAllowedRangeAreRejected(t *testing.T) {
 // deletePool deletes MetalLB's pool and with it the pool's status.
 func deletePool(n *tenant.Tenant) {
 	n.Helper()
-	if err := n.Hosted.DeleteYAML(n.Context(), []byte("{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}}")); err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, n.Hosted.DeleteYAML(n.Context(), []byte("{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}}")))
 }

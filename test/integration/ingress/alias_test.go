@@ -131,9 +131,7 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 	s.AwaitEndpoints(alias, "198.51.100.8:30080 http")
 
 	// A deleted copy is created again.
-	if err := s.Client.DeleteAllOf(t.Context(), &discoveryv1.EndpointSlice{}, client.InNamespace(s.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.Client.DeleteAllOf(t.Context(), &discoveryv1.EndpointSlice{}, client.InNamespace(s.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}))
 	s.AwaitEndpoints(alias, "198.51.100.8:30080 http")
 
 	// Without the original Service its endpoints are removed, because their addresses may belong to another

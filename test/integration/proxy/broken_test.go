@@ -91,9 +91,7 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
 		good := s.IP(100 + i)
 		err := s.cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: mirrored, namespace: %s}\nstatus: {loadBalancer: {ingress: [{%s}, {ip: %s}]}}\n",
 			s.ControlPlaneNamespace(), ingress, good))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		var hosts []string
 		lab.Poll(t, "the allowed address", func() bool {
 			hosts = s.hosts(t)
@@ -116,9 +114,7 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
 func (s *site) hosts(t *testing.T) (hosts []string) {
 	t.Helper()
 	body, err := s.envoy.Get(t.Context(), "/clusters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for line := range strings.Lines(string(body)) {
 		// infra/clusters/site1/apps-https::198.18.1.40:443::cx_active::0
 		name, rest, _ := strings.Cut(line, "::")

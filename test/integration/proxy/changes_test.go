@@ -60,9 +60,7 @@ func TestChangesKeepOtherConnections(t *testing.T) {
 	}
 	updates := func() (modified, inPlace uint64) {
 		stats, err := s.envoy.Stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return stats["listener_manager.listener_modified"], stats["listener_manager.listener_in_place_updated"]
 	}
 	tcp := func(name string, port int) string { return s.backendOn(port, "TCP", name, s.in(name), "one", 443, "") }

@@ -138,17 +138,13 @@ func exchange(t *testing.T, conn net.Conn, method, host, path string, headers ..
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	if to := response.Header.Get("Location"); to != "" {
 		return response.StatusCode, to
 	}
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return response.StatusCode, string(data)
 }
 
@@ -168,9 +164,7 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
 	conn, err := d.DialContext(t.Context(), "tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

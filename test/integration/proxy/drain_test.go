@@ -20,9 +20,7 @@ func (s *site) runHook(t *testing.T, page string) <-chan hook {
 	t.Helper()
 	result, started := make(chan hook, 1), time.Now()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.xdsd.http+page, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	request.Close = true // xdsd is restarted
 	go func() {
 		h := hook{}

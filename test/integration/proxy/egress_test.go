@@ -87,9 +87,7 @@ func (s *site) startOutside(t *testing.T) *outsideDNS {
 		"registry": {"A " + s.outside(1)}, "a.cdn": {"A " + s.outside(1)}, "other": {"A " + s.outside(1)},
 	}}
 	conn, err := net.ListenPacket("udp", s.outside(53)+":53")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lab.RunDNS(t, &dns.Server{PacketConn: conn, Handler: d})
 	s.ca.TLSBackend(t, s.outside(1)+":443", "outside", "*"+outside, "*.cdn"+outside)
 	s.flags = append(s.flags, "--egress-resolver", strings.Replace(s.xdsd.http, ":9902", ":9953", 1))
@@ -242,9 +240,7 @@ func TestEgressOfAllNames(t *testing.T) {
 	s.ca.TLSBackend(t, inside+":443", "inside", "*"+outside)
 	for address, body := range map[string]string{s.outside(1): "outside", inside: "inside"} {
 		listener, err := net.Listen("tcp", address+":80")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 		_, server.Listener = server.Listener.Close(), listener
 		server.Start()
@@ -282,9 +278,7 @@ func TestEgressOfAllNames(t *testing.T) {
 func (s *site) send(t *testing.T, port int, data []byte) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.at(3, port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	_, _ = conn.Write(data) // the other end may close the connection first
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
@@ -299,9 +293,7 @@ func TestEgressByParentProxy(t *testing.T) {
 	parent := httptest.NewUnstartedServer(nil)
 	s, _ := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
 	listener, err := net.Listen("tcp", s.outside(3)+":3128")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, parent.Listener = parent.Listener.Close(), listener
 	parent.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
@@ -345,9 +337,7 @@ func TestEgressRefusesQUIC(t *testing.T) {
 	s, _ := startEgress(t, "hosts: [registry.outside.example.com]")
 	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
 	conn, err := net.Dial("udp", s.at(3, 443))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write([]byte{0xc0}); err != nil {
 		t.Fatal(err)

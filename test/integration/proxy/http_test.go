@@ -19,9 +19,7 @@ import (
 func httpServer(t *testing.T, address string, handler http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	_ = server.Listener.Close() // one on loopback
 	server.Listener = l

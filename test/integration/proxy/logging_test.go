@@ -63,9 +63,7 @@ func TestLoggingFollowsTheInfra(t *testing.T) {
 	}
 
 	// A restarted Envoy gets the level of its command line, and then the settings of the Infra.
-	if err := errors.Join(s.envoy.Kill(), s.envoy.Start(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(s.envoy.Kill(), s.envoy.Start(t.Context())))
 	s.awaitLogging(t, "error", true)
 }
 
@@ -84,9 +82,7 @@ func (s *site) awaitLogging(t *testing.T, level string, access bool) {
 func (s *site) levels(t *testing.T) []string {
 	t.Helper()
 	body, err := s.envoy.Post(t.Context(), "/logging")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var levels []string
 	for line := range strings.Lines(string(body)) {
 		if _, level, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {

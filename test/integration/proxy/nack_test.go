@@ -25,9 +25,7 @@ func TestRejectedResourcesAreReportedAndDoNotBlockOthers(t *testing.T) {
 
 	// Another process uses the port, which only Envoy can detect.
 	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", s.at(3, 7443))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	taken := s.backendOn(7443, "TLS", "taken", s.in("taken"), "good", 443, "")
 	s.update(t, s.proxyServer(taken, s.backend("good", s.in("good"), "good", "")))
@@ -58,9 +56,7 @@ func TestRejectedResourcesAreReportedAndDoNotBlockOthers(t *testing.T) {
 	}
 
 	// Once the port is free, Envoy gets the listener again without a change, and the NACK disappears.
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, other.Close())
 	s.await(t, 7443, hello{sni: s.in("taken")}, "good")
 	lab.Poll(t, "the NACK to disappear from the status", func() bool {
 		r := s.replica(t)
@@ -74,9 +70,7 @@ func TestRejectedResourcesAreReportedAndDoNotBlockOthers(t *testing.T) {
 func (s *site) replica(t *testing.T) v1alpha1.ReplicaStatus {
 	t.Helper()
 	p := &v1alpha1.ProxyServer{}
-	if err := s.cp.Client(t).Get(t.Context(), client.ObjectKey{Namespace: "clusters", Name: s.name}, p); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.Client(t).Get(t.Context(), client.ObjectKey{Namespace: "clusters", Name: s.name}, p))
 	if len(p.Status.Replicas) == 0 {
 		return v1alpha1.ReplicaStatus{}
 	}

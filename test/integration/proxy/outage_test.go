@@ -64,13 +64,9 @@ func TestConnectionsSurviveOutages(t *testing.T) {
 
 	// A restarted Envoy gets everything from xdsd.
 	s.xdsd.Kill(t)
-	if err := s.envoy.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.envoy.Kill())
 	s.xdsd.Start(t)
-	if err := s.envoy.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.envoy.Start(t.Context()))
 	s.xdsd.awaitCurrent(t)
 	s.check(t)
 	s.await(t, 443, hello{sni: s.in("extra")}, "extra")

@@ -56,9 +56,7 @@ func (s *site) testAdminPages(t *testing.T) {
 		}
 	}
 	pid := s.envoy.PID()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	out, err = admin("/listeners")
 	if continued := syscall.Kill(pid, syscall.SIGCONT); continued != nil {
 		t.Fatal(continued)
@@ -139,9 +137,7 @@ var seriesLine = regexp.MustCompile(`(?m)^(\w+\{.*\}) (\S+)$`)
 func (s *site) series(t *testing.T) map[string]float64 {
 	t.Helper()
 	text, err := s.envoy.Get(t.Context(), "/stats/prometheus?histogram_buckets=none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	all := map[string]float64{}
 	for _, m := range seriesLine.FindAllStringSubmatch(string(text), -1) {
 		if all[m[1]], err = strconv.ParseFloat(m[2], 64); err != nil {

@@ -44,9 +44,7 @@ func (s *site) newRouter(t *testing.T, address string, names ...string) *router 
 	r := &router{}
 	config := &tls.Config{Certificates: []tls.Certificate{s.ca.Certificate(t, names...)}, MinVersion: tls.VersionTLS12}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -189,9 +187,7 @@ func TestRoutersSeeTheAddressOfTheClient(t *testing.T) {
 		}
 	}
 	stats, err := s.envoy.Stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	http := "cluster.infra/clusters/" + s.name + "/apps-http."
 	if healthy, active := stats[http+"membership_healthy"], stats[http+"upstream_cx_active"]; healthy != 1 || active != 0 {
 		t.Errorf("%s: %d healthy members, %d connections", http, healthy, active)

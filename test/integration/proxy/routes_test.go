@@ -115,9 +115,7 @@ func TestEachNameLeadsToItsBackend(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			for _, address := range []string{s.at(3, r.port), s.at6(3, r.port)} {
 				conn, name, err := s.dial(t.Context(), address, r.hello)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, err)
 				defer func() { _ = conn.Close() }()
 				if name != r.want {
 					t.Errorf("%s leads to %s, want %s", address, name, r.want)

@@ -114,9 +114,7 @@ func (s *site) update(t *testing.T, yaml ...string) { t.Helper(); s.cp.MustApply
 // remove deletes objects.
 func (s *site) remove(t *testing.T, yaml string) {
 	t.Helper()
-	if err := s.cp.DeleteYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.cp.DeleteYAML(t.Context(), []byte(yaml)))
 }
 
 // objects returns the hosted cluster with its Infra and its ProxyServer, without a control plane.

@@ -67,9 +67,7 @@ func ask(conn *dns.Conn, name string, timeout time.Duration) (server, client str
 func dnsConn(t *testing.T, network, address string) *dns.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &dns.Conn{Conn: conn}
 }
@@ -203,9 +201,7 @@ func TestFileDescriptorsLimitConnections(t *testing.T) {
 	s.update(t, s.objects(), s.dnsService(21), s.proxyServer(s.dnsBackend(53, "UDP", "one", ", maxConnections: 3000"), s.dnsBackend(54, "UDP", "two", ", maxConnections: 1000")))
 	s.start(t)
 	clusters, err := s.envoy.Get(t.Context(), "/clusters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for name, share := range map[string]int{"one": 141, "two": 47} { // of the 188 that 528 connections and 256 descriptors of Envoy leave over
 		if want := fmt.Sprintf("proxy/clusters/%s/%s::default_priority::max_connections::%d\n", s.name, name, share); !strings.Contains(string(clusters), want) {
 			t.Errorf("no %s in\n%s", want, clusters)

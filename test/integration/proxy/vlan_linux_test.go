@@ -52,9 +52,7 @@ func newTopology(t *testing.T, six bool) *topology {
 		{end(p.pod, "net1", p.proxy, other), end(p.gateway, "vlan", p.router)},
 		{end(p.gateway, "pool", at(outside, 1)), end(p.pool, "net0", p.app)},
 	} {
-		if err := lab.Cable(cable[0], cable[1]); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, lab.Cable(cable[0], cable[1]))
 	}
 	p.gateway.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
 	p.ip(t, p.pod, "route add default via %s dev eth0", at(pods, 1))
@@ -82,9 +80,7 @@ func (p *topology) startInPod(t *testing.T, metrics string) {
 		config.Binary = filepath.Join(t.TempDir(), "envoy")
 		err = os.WriteFile(config.Binary, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\"\n", strings.Join(p.pod.CommandLine(binary), " ")), 0o700)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	p.envoy = lab.NewEnvoy(t, config)
 	p.xdsd.awaitCurrent(t)
 }
@@ -98,9 +94,7 @@ func (p *topology) application(t *testing.T, host string) {
 		l, err = tls.Listen("tcp", netip.AddrPortFrom(p.app, 443).String(), config)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -183,9 +177,7 @@ func TestPodNetworkEndpointsAreUnreachableFromTheVLAN(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 	connects := func(from *lab.Namespace, to netip.AddrPort) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
