@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -86,9 +85,7 @@ func (s *site) startOutside(t *testing.T) *outsideDNS {
 	d := &outsideDNS{records: map[string][]string{
 		"registry": {"A " + s.outside(1)}, "a.cdn": {"A " + s.outside(1)}, "other": {"A " + s.outside(1)},
 	}}
-	conn, err := net.ListenPacket("udp", s.outside(53)+":53")
-	lab.Must(t, err)
-	lab.RunDNS(t, &dns.Server{PacketConn: conn, Handler: d})
+	lab.ServeDNS(t, s.outside(53)+":53", d.ServeDNS)
 	s.ca.TLSBackend(t, s.outside(1)+":443", "outside", "*"+outside, "*.cdn"+outside)
 	s.flags = append(s.flags, "--egress-resolver", strings.Replace(s.xdsd.http, ":9902", ":9953", 1))
 	return d
@@ -239,12 +236,7 @@ func TestEgressOfAllNames(t *testing.T) {
 	inside := s.IP(40)
 	s.ca.TLSBackend(t, inside+":443", "inside", "*"+outside)
 	for address, body := range map[string]string{s.outside(1): "outside", inside: "inside"} {
-		listener, err := net.Listen("tcp", address+":80")
-		lab.Must(t, err)
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-		_, server.Listener = server.Listener.Close(), listener
-		server.Start()
-		t.Cleanup(server.Close)
+		httpServer(t, address+":80", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 	}
 	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
 	s.ca.TLSBackend(t, "127.0.0.1:443", "inside", "*.localhost", "localhost")
@@ -290,12 +282,8 @@ func (s *site) send(t *testing.T, port int, data []byte) []byte {
 func TestEgressByParentProxy(t *testing.T) {
 	t.Setenv("OOOI_PARENT_PROXY_AUTHORIZATION", "Basic dTpw")
 	requests := make(chan string, 10)
-	parent := httptest.NewUnstartedServer(nil)
 	s, _ := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
-	listener, err := net.Listen("tcp", s.outside(3)+":3128")
-	lab.Must(t, err)
-	_, parent.Listener = parent.Listener.Close(), listener
-	parent.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	httpServer(t, s.outside(3)+":3128", func(w http.ResponseWriter, r *http.Request) {
 		requests <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
 		if !strings.HasPrefix(r.Host, "registry") {
 			w.WriteHeader(http.StatusForbidden)
@@ -316,8 +304,6 @@ func TestEgressByParentProxy(t *testing.T) {
 		_, _ = io.Copy(from, to)
 		_ = from.Close()
 	})
-	parent.Start()
-	t.Cleanup(parent.Close)
 	s.update(t, lab.Merge(s.infraYAML(), fmt.Sprintf(
 		"spec: {egress: {hosts: [registry.outside.example.com, absent.outside.example.com], parentProxy: {url: 'http://%s:3128', secretRef: {name: parent}}}}", s.outside(3))))
 	lab.Poll(t, "a connection by the parent proxy", func() bool {

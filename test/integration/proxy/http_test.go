@@ -2,9 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,13 +16,7 @@ import (
 // httpServer starts an HTTP server on an address, and returns that.
 func httpServer(t *testing.T, address string, handler http.HandlerFunc) netip.AddrPort {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	lab.Must(t, err)
-	server := httptest.NewUnstartedServer(handler)
-	_ = server.Listener.Close() // one on loopback
-	server.Listener = l
-	server.Start()
-	t.Cleanup(server.Close)
+	lab.ServeHTTP(t, address, handler)
 	return netip.MustParseAddrPort(address)
 }
 
@@ -151,7 +143,7 @@ func TestHTTPRoutes(t *testing.T) {
 	lab.Poll(t, "the rule in the access log", func() bool { // which xdsd enables after the start
 		fetch(80, "GET", host, "/api")
 		fetch(80, "GET", s.in("a.web"), "/")
-		return strings.Contains(s.envoy.Logs(), `"rule":"web/1"`) && strings.Contains(s.envoy.Logs(), `"rule":null`)
+		return strings.Contains(s.envoy.Log.String(), `"rule":"web/1"`) && strings.Contains(s.envoy.Log.String(), `"rule":null`)
 	})
 	lab.Poll(t, "the listeners to be ready in status", func() bool {
 		all := s.replica(t).Listeners

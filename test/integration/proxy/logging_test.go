@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func TestLoggingFollowsTheInfra(t *testing.T) {
 		s.startStream(t, 443, hello{sni: s.in("oauth")}, "oauth-openshift"),
 		s.startStream(t, 8091, hello{sni: s.in("konnectivity")}, "konnectivity-server"),
 	}
-	logged := func(name string) bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+s.in(name)) }
+	logged := func(name string) bool { return strings.Contains(s.envoy.Log.String(), `"sni":"`+s.in(name)) }
 	set := func(level string, access bool) {
 		t.Helper()
 		s.infra.proxy = fmt.Sprintf(", logLevel: %s, accessLog: %t", level, access)
@@ -41,8 +40,8 @@ func TestLoggingFollowsTheInfra(t *testing.T) {
 		t.Error("a connection was logged while the access log was disabled")
 	}
 	for _, want := range []string{`"details":`, `"chain":"HostedCluster `} {
-		if !strings.Contains(s.envoy.Logs(), want) {
-			t.Errorf("the access log has no %s:\n%s", want, s.envoy.Logs())
+		if !strings.Contains(s.envoy.Log.String(), want) {
+			t.Errorf("the access log has no %s:\n%s", want, s.envoy.Log.String())
 		}
 	}
 	for _, st := range streams {
@@ -63,7 +62,8 @@ func TestLoggingFollowsTheInfra(t *testing.T) {
 	}
 
 	// A restarted Envoy gets the level of its command line, and then the settings of the Infra.
-	lab.Must(t, errors.Join(s.envoy.Kill(), s.envoy.Start(t.Context())))
+	s.envoy.Kill(t)
+	s.envoy.Start(t)
 	s.awaitLogging(t, "error", true)
 }
 

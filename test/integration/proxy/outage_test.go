@@ -64,9 +64,9 @@ func TestConnectionsSurviveOutages(t *testing.T) {
 
 	// A restarted Envoy gets everything from xdsd.
 	s.xdsd.Kill(t)
-	lab.Must(t, s.envoy.Kill())
+	s.envoy.Kill(t)
 	s.xdsd.Start(t)
-	lab.Must(t, s.envoy.Start(t.Context()))
+	s.envoy.Start(t)
 	s.xdsd.awaitCurrent(t)
 	s.check(t)
 	s.await(t, 443, hello{sni: s.in("extra")}, "extra")

@@ -43,23 +43,11 @@ func (s *site) newRouter(t *testing.T, address string, names ...string) *router 
 	t.Helper()
 	r := &router{}
 	config := &tls.Config{Certificates: []tls.Certificate{s.ca.Certificate(t, names...)}, MinVersion: tls.VersionTLS12}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	lab.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go r.serve(conn, config, strings.HasSuffix(address, ":80"))
-		}
-	}()
+	lab.ServeTCP(t, address, func(conn net.Conn) { r.serve(conn, config, strings.HasSuffix(address, ":80")) })
 	return r
 }
 
 func (r *router) serve(conn net.Conn, config *tls.Config, plain bool) {
-	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
 	h := readHeader(in)
 	r.mu.Lock()

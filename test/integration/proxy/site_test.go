@@ -105,7 +105,7 @@ func (s *site) bootstrap(t *testing.T, metrics string) lab.EnvoyConfig {
 		}
 		return out
 	}
-	return lab.EnvoyConfig{Bootstrap: run(), Args: strings.Fields(string(run("--args"))), Descriptors: s.descriptors, Logf: t.Logf}
+	return lab.EnvoyConfig{Bootstrap: run(), Args: strings.Fields(string(run("--args"))), Descriptors: s.descriptors}
 }
 
 // update applies objects.

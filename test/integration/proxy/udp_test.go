@@ -21,7 +21,7 @@ import (
 // client that it sees, after its name; it is padded to the size in the name, as in "2000.example.com".
 func dnsServer(t *testing.T, address, name string) {
 	t.Helper()
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+	lab.ServeDNS(t, address, func(w dns.ResponseWriter, query *dns.Msg) {
 		reply := new(dns.Msg).SetReply(query)
 		question := query.Question[0].Name
 		text := []string{name, w.RemoteAddr().String()}
@@ -34,9 +34,6 @@ func dnsServer(t *testing.T, address, name string) {
 		reply.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: question, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: text}}
 		_ = w.WriteMsg(reply) // the client reports a missing reply
 	})
-	for _, protocol := range []string{"udp", "tcp"} {
-		lab.RunDNS(t, &dns.Server{Addr: address, Net: protocol, Handler: handler})
-	}
 }
 
 // ask sends a query on a connection, and returns the name of the server and the address of its client.
@@ -160,7 +157,7 @@ func TestDNSOverUDP(t *testing.T) {
 		t.Errorf("sessions have changed the series (-before +after):\n%s", diff)
 	}
 	lab.Poll(t, "a session in the access log", func() bool {
-		for line := range strings.Lines(s.envoy.Logs()) {
+		for line := range strings.Lines(s.envoy.Log.String()) {
 			if strings.Contains(line, `"log":"session"`) && strings.Contains(line, s.in("dns")) &&
 				strings.Contains(line, s.at(21, 53)) && !strings.Contains(line, `"received":null`) && !strings.Contains(line, `"received":"-"`) {
 				return true

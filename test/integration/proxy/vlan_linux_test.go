@@ -89,28 +89,16 @@ func (p *topology) startInPod(t *testing.T, metrics string) {
 func (p *topology) application(t *testing.T, host string) {
 	t.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{p.ca.Certificate(t, host)}, MinVersion: tls.VersionTLS12}
-	var l net.Listener
-	err := p.pool.Do(func() (err error) {
-		l, err = tls.Listen("tcp", netip.AddrPortFrom(p.app, 443).String(), config)
-		return err
-	})
-	lab.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+	lab.Must(t, p.pool.Do(func() error {
+		lab.ServeTCP(t, netip.AddrPortFrom(p.app, 443).String(), func(raw net.Conn) {
+			conn := tls.Server(raw, config)
+			if from, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
+				_, _ = fmt.Fprintln(conn, from)
+				_, _ = io.Copy(conn, conn)
 			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				if from, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
-					_, _ = fmt.Fprintln(conn, from)
-					_, _ = io.Copy(conn, conn)
-				}
-			}()
-		}
-	}()
+		})
+		return nil
+	}))
 }
 
 func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
