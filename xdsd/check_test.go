@@ -14,25 +14,19 @@ import (
 
 // TestCheckResolvers checks resolvers of which one refuses each query, which is an answer, and one is silent.
 func TestCheckResolvers(t *testing.T) {
-	listen := func() net.PacketConn {
-		t.Helper()
-		conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn
+	silent, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	answering, silent := listen(), listen()
-	server := &dns.Server{PacketConn: answering, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	answering := lab.ServeDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, q *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client retries
-	})}
-	lab.RunDNS(t, server)
+	})
 	t.Cleanup(func() { _ = silent.Close() })
-	if out, err := run(t.Context(), "check", "--resolver", answering.LocalAddr().String()); err != nil {
+	if out, err := run(t.Context(), "check", "--resolver", answering); err != nil {
 		t.Errorf("a resolver that answers: %v %s", err, out)
 	}
-	both := answering.LocalAddr().String() + "," + silent.LocalAddr().String()
-	_, err := run(t.Context(), "check", "--resolver", both)
+	both := answering + "," + silent.LocalAddr().String()
+	_, err = run(t.Context(), "check", "--resolver", both)
 	if err == nil || strings.Count(err.Error(), "does not answer") != 1 || !strings.Contains(err.Error(), "upstream resolver "+silent.LocalAddr().String()+" does not answer: ") {
 		t.Errorf("a silent resolver: %v", err)
 	}
@@ -66,7 +60,7 @@ func TestCheckEnvoy(t *testing.T) {
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("--min-envoy %s: %v, want %q", tc.oldest, err, tc.want)
 		}
-		lab.Poll(t, "Envoy to end", func() bool { return envoy.PID() == 0 })
+		envoy.AwaitEnd(t)
 	}
 }
 

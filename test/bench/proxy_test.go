@@ -65,7 +65,7 @@ func (b *proxyBench) measureRoutes(n int, first, last bool) {
 	if last {
 		b.measureStarts(envoy, n)
 	}
-	b.check(envoy.Stop())
+	envoy.Kill(b)
 	if first {
 		b.compareProxies(n)
 	}
@@ -191,11 +191,10 @@ func (b *proxyBench) measureStarts(envoy *lab.Envoy, n int) {
 	}
 	var took []time.Duration
 	for range b.starts {
-		b.check(envoy.Kill())
-		started, failed := time.Now(), make(chan error, 1)
-		go func() { failed <- envoy.Start(b.Context()) }()
+		envoy.Kill(b)
+		started := time.Now()
+		envoy.Daemon.Start(b) // awaitAll waits for more
 		all := b.awaitAll(envoyAddress, n, ofRoute)
-		b.check(<-failed)
 		took = append(took, all.Sub(started))
 	}
 	b.addTimes(fmt.Sprintf("Envoy's start, until all of %d routes work", n), took, limit, target{})
@@ -208,8 +207,8 @@ func (b *proxyBench) compareProxies(n int) {
 	minimal := b.newEnvoy(b.serverCPU, lab.EnvoyConfig{Bootstrap: fmt.Appendf(nil, minimalConfig, b.path("minimal.sock"), minimalAddress, kas, backendPort)})
 	haproxy := b.startHAProxy(n)
 	defer func() {
-		b.check(envoy.Stop())
-		b.check(minimal.Stop())
+		envoy.Kill(b)
+		minimal.Kill(b)
 		haproxy.Kill(b)
 	}()
 	sides := []struct {

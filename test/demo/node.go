@@ -197,10 +197,10 @@ func (n *nodeShow) startServers() {
 		{"konnectivity", konnectivityIP + ":8091", []string{"konnectivity." + domain}},
 		{"shop", nodeApps + ":443", []string{shopName, "console-openshift-console.apps." + domain}}, // the router of both
 	} {
-		n.serve(server.address, named(server.name, true), n.certificate(server.name, server.hosts...))
+		lab.ServeHTTP(n, server.address, named(server.name, true), n.certificate(server.name, server.hosts...))
 	}
 	// Like OpenShift's router, redirect from port 80.
-	n.serve(nodeApps+":80", http.RedirectHandler("https://"+shopName+"/", http.StatusFound))
+	lab.ServeHTTP(n, nodeApps+":80", http.RedirectHandler("https://"+shopName+"/", http.StatusFound))
 	n.write("api.crt", string(n.hosted.CA()))
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,21 +41,6 @@ func (s *show) certificate(file string, names ...string) tls.Certificate {
 	return ca.Certificate(s, names...)
 }
 
-// serve starts an HTTP server behind the proxy, with TLS if there are certificates, of which it selects one by SNI.
-func (s *show) serve(address string, handler http.Handler, certificates ...tls.Certificate) {
-	l, err := new(net.ListenConfig).Listen(s.ctx, "tcp", address)
-	s.check(err)
-	if len(certificates) > 0 {
-		l = tls.NewListener(l, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
-	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog: log.New(io.Discard, "", 0), // Envoy's probes connect without a request, which would be logged
-	}
-	go func() { _ = server.Serve(l) }() // the error says only that it is closed
-	s.Cleanup(func() { _ = server.Close() })
-}
-
 // named returns a handler that replies with its name, the host and, if from is set, the client's address.
 func named(name string, from bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,23 +67,13 @@ func ticks(w http.ResponseWriter, r *http.Request) {
 // startResolver starts the upstream resolver, which answers queries for A records with one address, and those in the domain
 // invalid with NXDOMAIN.
 func (s *show) startResolver(address string) {
-	conn, err := new(net.ListenConfig).ListenPacket(s.ctx, "udp", net.JoinHostPort(address, "53"))
-	s.check(err)
-	listener, err := new(net.ListenConfig).Listen(s.ctx, "tcp", net.JoinHostPort(address, "53"))
-	s.check(err)
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
-		reply := new(dns.Msg).SetReply(question)
-		switch q := question.Question[0]; {
-		case dns.IsSubDomain("invalid.", q.Name):
-			reply.Rcode = dns.RcodeNameError
-		case q.Qtype == dns.TypeA:
-			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
+	lab.ServeDNS(s, net.JoinHostPort(address, "53"), func(w dns.ResponseWriter, query *dns.Msg) {
+		reply := lab.DNSReply(query, upstream)
+		if dns.IsSubDomain("invalid.", query.Question[0].Name) {
+			reply = new(dns.Msg).SetRcode(query, dns.RcodeNameError)
 		}
 		_ = w.WriteMsg(reply) // the client may have closed its socket
 	})
-	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
-		lab.RunDNS(s, server)
-	}
 }
 
 // lookup reports whether a server answers a query from a source address authoritatively, with the address unless that is empty.

@@ -135,9 +135,9 @@ func (s *site) breaks() []siteBreak {
 	for address, serve := range map[string]func(t *testing.T){
 		otherProxy: func(t *testing.T) { s.ca.TLSBackend(t, otherProxy+":6443", otherAPI) },
 		otherDNS: func(t *testing.T) {
-			lab.RunDNS(t, &dns.Server{Addr: otherDNS + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+			lab.ServeDNS(t, otherDNS+":53", func(w dns.ResponseWriter, q *dns.Msg) {
 				_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client may have closed its socket
-			})})
+			})
 		},
 	} {
 		add("isolation-addresses", func(t *testing.T) {

@@ -107,22 +107,18 @@ var upstreamAddresses sync.Map
 // serveUpstream runs an upstream resolver that knows no name but the root and upstreamAddresses, until the end of the test.
 func serveUpstream(t *testing.T) {
 	t.Helper()
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		rcode := dns.RcodeNameError
+	lab.ServeDNS(t, upstreamResolver+":53", func(w dns.ResponseWriter, q *dns.Msg) {
+		reply := new(dns.Msg).SetRcode(q, dns.RcodeNameError)
 		if q.Question[0].Name == "." {
-			rcode = dns.RcodeSuccess
+			reply.Rcode = dns.RcodeSuccess
 		}
-		reply := new(dns.Msg).SetRcode(q, rcode)
 		if address, known := upstreamAddresses.Load(q.Question[0].Name); known {
 			ip, _ := address.(string)
-			reply.Rcode = dns.RcodeSuccess
-			reply.Answer = append(reply.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip)})
+			reply = lab.DNSReply(q, ip)
+			reply.Answer[0].Header().Ttl = 1 // the address may change
 		}
 		_ = w.WriteMsg(reply) // the client may have closed its socket
 	})
-	for _, network := range []string{"udp", "tcp"} {
-		lab.RunDNS(t, &dns.Server{Addr: net.JoinHostPort(upstreamResolver, "53"), Net: network, Handler: handler})
-	}
 }
 
 // teardown runs teardown once.

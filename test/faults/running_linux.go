@@ -128,9 +128,9 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 			"labels: {metallb.io/node: worker-a, metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}}")
 	management.MustApply(t, demo.Namespaces(), "{apiVersion: operator.openshift.io/v1, kind: DNS, metadata: {name: default}, spec: {}}",
 		lab.BridgeNetwork("clusters", "vlan100", "br-vlan100"), demo.NodePool("workers"), runningVM("a", 10), runningVM("b", 11), runningCluster.YAML())
-	lab.RunDNS(t, &dns.Server{Addr: upstreamResolver + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+	lab.ServeDNS(t, upstreamResolver+":53", func(w dns.ResponseWriter, query *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetReply(query)) // the client repeats it
-	})})
+	})
 	r.startControlPlane()
 	r.setup()
 	r.start()

@@ -29,7 +29,7 @@ const (
 func (cp *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
 	return cp.forEachItem(ctx, objects, func(u *unstructured.Unstructured) error {
 		u.SetManagedFields(nil)
-		return retry(ctx, func() error {
+		return retry(ctx, retryLimit, func() error {
 			return cp.clients.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), fieldManager, client.ForceOwnership)
 		})
 	})
@@ -136,33 +136,27 @@ func (cp *ControlPlane) forEachItem(ctx context.Context, objects []runtime.Objec
 // setNamespace sets the namespace of a namespaced object that has none, and removes that of others. It retries for 10 seconds if
 // discovery does not list the kind, because its CRD may have just been created.
 func (cp *ControlPlane) setNamespace(ctx context.Context, u *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
-		namespaced, err := cp.clients.IsObjectNamespaced(u)
-		switch {
-		case err == nil && !namespaced:
-			u.SetNamespace("")
-			return nil
-		case err == nil && u.GetNamespace() == "":
-			u.SetNamespace(metav1.NamespaceDefault)
-			return nil
-		case err == nil:
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("finding the resource of %s (is its CRD installed?): %w", u.GroupVersionKind(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
+	namespaced := false
+	err := retry(ctx, func(error) time.Duration { return 10 * time.Second }, func() (err error) {
+		namespaced, err = cp.clients.IsObjectNamespaced(u)
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("finding the resource of %s (is its CRD installed?): %w", u.GroupVersionKind(), err)
+	case !namespaced:
+		u.SetNamespace("")
+	case u.GetNamespace() == "":
+		u.SetNamespace(metav1.NamespaceDefault)
 	}
+	return nil
 }
 
-// retry repeats a request while it fails with a transient error.
-func retry(ctx context.Context, request func() error) error {
+// retry repeats a request for as long as limit returns for its error.
+func retry(ctx context.Context, limit func(error) time.Duration, request func() error) error {
 	for began := time.Now(); ; {
 		err := request()
-		if err == nil || time.Since(began) > retryLimit(err) {
+		if err == nil || time.Since(began) > limit(err) {
 			return err
 		}
 		select {

@@ -1,9 +1,6 @@
 package lab
 
 import (
-	"crypto/ecdsa"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -46,7 +43,11 @@ func (cp *ControlPlane) attach() error {
 	if cp.ports.apiServer, err = strconv.Atoi(port); err != nil {
 		return err
 	}
-	if cp.ca, err = readAuthority(cp.path("ca")); err != nil {
+	authority, err := readPair(cp.path("ca"))
+	if err != nil {
+		return err
+	}
+	if cp.ca, err = parseAuthority(authority); err != nil {
 		return err
 	}
 	if cp.admin, err = readPair(cp.path("admin")); err != nil {
@@ -63,25 +64,4 @@ func readPair(name string) (pair keyPair, err error) {
 	}
 	pair.key, err = os.ReadFile(name + ".key")
 	return pair, err
-}
-
-// readAuthority reads an authority that makeCertificates wrote.
-func readAuthority(name string) (*authority, error) {
-	pair, err := readPair(name)
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := tls.X509KeyPair(pair.cert, pair.key)
-	if err != nil {
-		return nil, err
-	}
-	a := &authority{keyPair: pair}
-	if a.x509, err = x509.ParseCertificate(parsed.Certificate[0]); err != nil {
-		return nil, err
-	}
-	var ok bool
-	if a.priv, ok = parsed.PrivateKey.(*ecdsa.PrivateKey); !ok {
-		return nil, fmt.Errorf("%s.key is a %T", name, parsed.PrivateKey)
-	}
-	return a, nil
 }

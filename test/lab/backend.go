@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A CA issues certificates to the test servers of one test.
@@ -149,6 +151,28 @@ func (b *Backend) serveHTTP(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// ServeTCP calls handle with each connection to an address, which it closes afterwards, until the test ends.
+func ServeTCP(tb testing.TB, address string, handle func(net.Conn)) {
+	tb.Helper()
+	startBackend(tb, address, "", func(_ *Backend, conn net.Conn) { handle(conn) })
+}
+
+// ServeHTTP runs an HTTP server at an address until the test ends, with TLS if there are certificates, of which it selects one by SNI.
+func ServeHTTP(tb testing.TB, address string, handler http.Handler, certificates ...tls.Certificate) {
+	tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
+	Must(tb, err)
+	if len(certificates) > 0 {
+		listener = tls.NewListener(listener, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: time.Minute,
+		ErrorLog: log.New(io.Discard, "", 0), // probes connect without a request, which would be logged
+	}
+	go func() { _ = server.Serve(listener) }() // the error says only that it is closed
+	tb.Cleanup(func() { _ = server.Close() })
 }
 
 func startBackend(tb testing.TB, address, name string, handle func(*Backend, net.Conn)) *Backend {

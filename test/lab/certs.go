@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,9 +9,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // A keyPair is a certificate with its key, in PEM.
@@ -20,26 +23,42 @@ type keyPair struct{ cert, key []byte }
 type authority struct {
 	keyPair
 	x509 *x509.Certificate
-	priv *ecdsa.PrivateKey
+	priv crypto.Signer
 }
 
 func newAuthority(name string) (*authority, error) {
-	template := &x509.Certificate{
+	pair, err := sign(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: name + "-ca"},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-	}
-	pair, cert, priv, err := sign(template, nil)
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate authority: %w", err)
 	}
-	return &authority{keyPair: pair, x509: cert, priv: priv}, nil
+	return parseAuthority(pair)
+}
+
+// parseAuthority returns the authority of a certificate and its key.
+func parseAuthority(pair keyPair) (*authority, error) {
+	certs, err := certutil.ParseCertsPEM(pair.cert)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(pair.key)
+	if err != nil {
+		return nil, err
+	}
+	priv, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("the key is a %T", key)
+	}
+	return &authority{pair, certs[0], priv}, nil
 }
 
 // client issues a certificate with which the API server authenticates its holder as user, in groups.
 func (a *authority) client(user string, groups ...string) (keyPair, error) {
-	pair, _, _, err := sign(&x509.Certificate{
+	pair, err := sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -64,57 +83,30 @@ func (a *authority) server(subject string, names ...string) (keyPair, error) {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	pair, _, _, err := sign(template, a)
+	pair, err := sign(template, a)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("issuing a certificate for %s: %w", subject, err)
 	}
 	return pair, nil
 }
 
-// sign completes the template and signs it with the authority, or self-signs it if by is nil.
-func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate, *ecdsa.PrivateKey, error) {
-	fail := func(err error) (keyPair, *x509.Certificate, *ecdsa.PrivateKey, error) {
-		return keyPair{}, nil, nil, err
-	}
-	priv, keyPEM, err := newKey()
+// sign completes the template and signs it with the authority, or self-signs it if by is nil. The key is for ECDSA, because
+// generating one for RSA takes seconds.
+func sign(template *x509.Certificate, by *authority) (pair keyPair, err error) {
+	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fail(err)
+		return pair, err
 	}
-	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return fail(err)
+	if pair.key, err = keyutil.MarshalPrivateKeyToPEM(priv); err != nil {
+		return pair, err
 	}
 	// Valid since an hour ago, because clocks of VMs jump.
 	template.NotBefore = time.Now().Add(-time.Hour)
 	template.NotAfter = time.Now().AddDate(1, 0, 0)
-	issuer, signer := template, priv
-	if by != nil {
-		issuer, signer = by.x509, by.priv
+	if by == nil {
+		by = &authority{x509: template, priv: priv}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, priv.Public(), signer)
-	if err != nil {
-		return fail(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return fail(err)
-	}
-	return keyPair{cert: pemBlock("CERTIFICATE", der), key: keyPEM}, cert, priv, nil
-}
-
-// newKey returns an ECDSA key. Generating it takes microseconds; RSA takes seconds.
-func newKey() (*ecdsa.PrivateKey, []byte, error) {
-	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	der, err := x509.MarshalECPrivateKey(priv)
-	if err != nil {
-		return nil, nil, err
-	}
-	return priv, pemBlock("EC PRIVATE KEY", der), nil
-}
-
-func pemBlock(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	der, err := x509.CreateCertificate(rand.Reader, template, by.x509, priv.Public(), by.priv)
+	pair.cert = pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der})
+	return pair, err
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -14,16 +13,12 @@ import (
 type clients struct {
 	client.Client
 
-	http      *http.Client
-	discovery *discovery.DiscoveryClient
+	http *http.Client
 }
 
 func newClients(config *rest.Config) (c clients, err error) {
 	config.WarningHandler = rest.NoWarnings{} // warnings are about CRDs of other projects
 	if c.http, err = rest.HTTPClientFor(config); err == nil {
-		c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, c.http)
-	}
-	if err == nil {
 		c.Client, err = client.New(config, client.Options{HTTPClient: c.http})
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // makeCertificates writes the certificates and keys that the components are started with.
@@ -21,7 +23,7 @@ func (cp *ControlPlane) makeCertificates() error {
 	if err := cp.RenewCertificate(); err != nil {
 		return err
 	}
-	_, saKey, err := newKey()
+	saKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}

@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A CRDSet identifies the CRDs of one project.
@@ -190,9 +187,7 @@ func (cp *ControlPlane) installCRDs(ctx context.Context, crds []*unstructured.Un
 // waitForCRDs returns when the kinds of CRDs are served.
 func (cp *ControlPlane) waitForCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	for _, crd := range crds {
-		err := cp.await(ctx, "CRD "+crd.GetName()+" to be served", func(ctx context.Context) error {
-			return cp.served(ctx, crd)
-		})
+		err := cp.await(ctx, "CRD "+crd.GetName()+" to be served", func(context.Context) error { return cp.served(crd) })
 		if err != nil {
 			return err
 		}
@@ -200,42 +195,27 @@ func (cp *ControlPlane) waitForCRDs(ctx context.Context, crds []*unstructured.Un
 	return nil
 }
 
-// served returns an error unless a CRD is established and discovery, which tests' clients use, lists its kind
-// in every served version.
-func (cp *ControlPlane) served(ctx context.Context, crd *unstructured.Unstructured) error {
-	copied := crd.DeepCopy()
-	if err := cp.clients.Get(ctx, client.ObjectKeyFromObject(crd), copied); err != nil {
-		return err
-	}
-	var live struct {
+// served returns an error unless discovery lists the kind of a CRD in every served version.
+func (cp *ControlPlane) served(crd *unstructured.Unstructured) error {
+	var typed struct {
 		Spec struct {
-			Group    string `json:"group"`
+			Group string `json:"group"`
+			Names struct {
+				Kind string `json:"kind"`
+			} `json:"names"`
 			Versions []struct {
 				Name   string `json:"name"`
 				Served bool   `json:"served"`
 			} `json:"versions"`
 		} `json:"spec"`
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(copied.Object, &live); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, &typed); err != nil {
 		return err
 	}
-	if !meta.IsStatusConditionTrue(live.Status.Conditions, "Established") {
-		return fmt.Errorf("not established yet: %v", live.Status.Conditions)
-	}
-	plural, _, _ := unstructured.NestedString(copied.Object, "spec", "names", "plural")
-	for _, version := range live.Spec.Versions {
-		if !version.Served {
-			continue
-		}
-		list, err := cp.clients.discovery.ServerResourcesForGroupVersion(live.Spec.Group + "/" + version.Name)
-		if err != nil {
+	for _, version := range typed.Spec.Versions {
+		kind := schema.GroupKind{Group: typed.Spec.Group, Kind: typed.Spec.Names.Kind}
+		if _, err := cp.clients.RESTMapper().RESTMapping(kind, version.Name); version.Served && err != nil {
 			return err
-		}
-		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) {
-			return fmt.Errorf("discovery has no %s of version %s yet", plural, version.Name)
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -13,29 +12,42 @@ import (
 	"github.com/miekg/dns"
 )
 
-// RunDNS runs a DNS server, on its socket or at its address, until the test ends. It returns when the server has started: Shutdown of one
-// that has not is an error, and the server would then run for ever.
-func RunDNS(tb testing.TB, s *dns.Server) {
+// ServeDNS runs a DNS server at an address, over UDP and TCP, until the test ends. It returns the address, whose port the kernel selects
+// if it is 0.
+func ServeDNS(tb testing.TB, address string, handler dns.HandlerFunc) string {
 	tb.Helper()
-	started, ended := make(chan struct{}), make(chan error, 1)
-	s.NotifyStartedFunc = func() { close(started) }
-	serve := s.ActivateAndServe
-	if s.Addr != "" {
-		serve = s.ListenAndServe
+	conn, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", address)
+	Must(tb, err)
+	address = conn.LocalAddr().String()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
+	Must(tb, err)
+	for _, s := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		started, ended := make(chan struct{}), make(chan error, 1)
+		s.NotifyStartedFunc = func() { close(started) }
+		go func() { ended <- s.ActivateAndServe() }()
+		select {
+		case <-started: // Shutdown of a server that has not started is an error, and the server would then run for ever
+		case err := <-ended:
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() {
+			Report(tb, errors.Join(s.Shutdown(), <-ended))
+		})
 	}
-	go func() { ended <- serve() }()
-	select {
-	case <-started:
-	case err := <-ended:
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		Report(tb, errors.Join(s.Shutdown(), <-ended))
-	})
+	return address
 }
 
-// Resolve queries a server, an address and a port, from a source address, and returns the data of the answer, sorted and separated by
-// spaces, or the rcode if there is none, or the error.
+// DNSReply returns the reply to a query, with an address if the query is for A records.
+func DNSReply(query *dns.Msg, address string) *dns.Msg {
+	reply := new(dns.Msg).SetReply(query)
+	if q := query.Question[0]; q.Qtype == dns.TypeA {
+		reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(address)}}
+	}
+	return reply
+}
+
+// Resolve queries a server, an address and a port, from a source address; empty for any. It returns the data of the answer, sorted and
+// separated by spaces, with the rcode if there is none or if it is an error. If there is no reply, it returns the error.
 func Resolve(ctx context.Context, source, server, name string, qtype uint16) string {
 	client := dns.Client{Timeout: 5 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
 	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype), server)
@@ -46,6 +58,9 @@ func Resolve(ctx context.Context, source, server, name string, qtype uint16) str
 	for _, rr := range reply.Answer {
 		list = append(list, dns.Field(rr, 1))
 	}
+	if len(list) == 0 || reply.Rcode != dns.RcodeSuccess {
+		list = append(list, dns.RcodeToString[reply.Rcode])
+	}
 	slices.Sort(list)
-	return cmp.Or(strings.Join(list, " "), dns.RcodeToString[reply.Rcode])
+	return strings.Join(list, " ")
 }

@@ -9,13 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,45 +34,36 @@ type EnvoyConfig struct {
 	Unready bool
 	// Descriptors is Envoy's limit of file descriptors; 0 for the limit of this process.
 	Descriptors int
-	// Logf reports progress. The default writes to standard error.
-	Logf Logf
 }
 
-// An Envoy is a running Envoy. Its methods may be called concurrently.
+// An Envoy is a Daemon whose Start also waits until Envoy is ready. Its methods may be called concurrently.
 type Envoy struct {
-	config   EnvoyConfig
-	dir      string // has envoy.yaml and envoy.log
-	admin    *http.Client
-	launcher *launcher
+	*Daemon
 
-	mu      sync.Mutex // guards the fields below
-	process *process
-	stopped bool
+	config EnvoyConfig
+	admin  *http.Client
 }
 
-// NewEnvoy starts an Envoy for one test, and fails the test if Envoy does not become ready. Envoy stops when
-// the test ends; if the test failed, the end of Envoy's log is printed.
+// NewEnvoy starts an Envoy for one test, and fails the test if Envoy does not become ready.
 func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 	tb.Helper()
-	if config.Logf == nil {
-		config.Logf = tb.Logf
-	}
 	socket, err := adminSocket(config.Bootstrap)
 	Must(tb, err)
 	if config.Binary == "" {
-		config.Binary, err = FindEnvoy(tb.Context(), config.Logf)
+		config.Binary, err = FindEnvoy(tb.Context(), tb.Logf)
 		Must(tb, err)
 	}
-	dir, err := writeBootstrap(config.Bootstrap)
-	Must(tb, err)
-	e := &Envoy{config: config, dir: dir, admin: socketClient(socket), launcher: newLauncher()}
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			tb.Log(e.Logs())
+	dir := TempDir(tb)
+	Must(tb, writeBootstrap(dir, config.Bootstrap))
+	e := &Envoy{config: config, admin: socketClient(socket)}
+	e.Daemon = NewDaemon(tb, "envoy", func() *exec.Cmd {
+		cmd := exec.Command(config.Binary, envoyArgs(dir, config.Args)...) //nolint:noctx // its Daemon kills it
+		if config.Descriptors > 0 {
+			cmd = WithDescriptors(config.Descriptors, cmd)
 		}
-		Report(tb, e.Stop())
+		return cmd
 	})
-	Must(tb, e.Start(tb.Context()))
+	e.Start(tb)
 	return e
 }
 
@@ -107,16 +96,13 @@ func adminSocket(bootstrap []byte) (string, error) {
 	return b.Admin.Address.Pipe.Path, nil
 }
 
-// writeBootstrap writes a bootstrap configuration to a new temporary folder.
-func writeBootstrap(bootstrap []byte) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "oooi-lab-envoy-"); err != nil {
-		return "", fmt.Errorf("creating a folder for Envoy: %w", err)
-	}
+// writeBootstrap writes a bootstrap configuration to the folder of an Envoy.
+func writeBootstrap(dir string, bootstrap []byte) error {
 	// Envoy detects the format by the file name extension. JSON is valid YAML.
 	if err := os.WriteFile(filepath.Join(dir, "envoy.yaml"), bootstrap, 0o600); err != nil {
-		return "", fmt.Errorf("writing the bootstrap configuration: %w", errors.Join(err, os.RemoveAll(dir)))
+		return fmt.Errorf("writing the bootstrap configuration: %w", err)
 	}
-	return dir, nil
+	return nil
 }
 
 // socketClient returns an HTTP client for a Unix socket. It does not keep connections alive.
@@ -152,11 +138,14 @@ func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error 
 	if err != nil {
 		return err
 	}
-	dir, err := writeBootstrap(bootstrap)
+	dir, err := os.MkdirTemp("", "oooi-lab-envoy-")
 	if err != nil {
-		return err
+		return fmt.Errorf("creating a folder for Envoy: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if err := writeBootstrap(dir, bootstrap); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := run(ctx, binary, append(envoyArgs(dir, args), "--mode", "validate")...); err != nil {
@@ -165,96 +154,36 @@ func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error 
 	return nil
 }
 
-// Start starts Envoy again after Kill, with the same configuration, and returns
-// when it is ready.
-func (e *Envoy) Start(ctx context.Context) error {
-	if err := e.launch(); err != nil {
-		return err
-	}
+// Start starts Envoy, also again after Kill, and returns when it is ready.
+func (e *Envoy) Start(tb testing.TB) {
+	tb.Helper()
+	e.Daemon.Start(tb)
 	if e.config.Unready {
-		return e.await(ctx, "the admin interface to respond", func(ctx context.Context) error {
-			_, err := e.Get(ctx, "/server_info")
-			return err
-		})
+		e.await(tb, "the admin interface to respond", "/server_info")
+		return
 	}
-	return e.Ready(ctx)
+	e.AwaitReady(tb)
 }
 
-func (e *Envoy) launch() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped {
-		return errors.New("Envoy was stopped")
-	}
-	if e.process.running() {
-		return errors.New("Envoy is running already")
-	}
-	cmd := exec.Command(e.config.Binary, envoyArgs(e.dir, e.config.Args)...) //nolint:noctx // the process outlives contexts
-	cmd.Args[0] = "envoy"
-	if e.config.Descriptors > 0 {
-		cmd = WithDescriptors(e.config.Descriptors, cmd)
-	}
-	var err error
-	e.process, err = e.launcher.start(cmd, filepath.Join(e.dir, "envoy.log"))
-	return err
+// AwaitReady waits until Envoy's /ready returns 200.
+func (e *Envoy) AwaitReady(tb testing.TB) {
+	tb.Helper()
+	e.await(tb, "Envoy to be ready", "/ready")
 }
 
-// Ready waits until Envoy's /ready returns 200.
-func (e *Envoy) Ready(ctx context.Context) error {
-	return e.await(ctx, "Envoy to be ready", func(ctx context.Context) error {
-		_, err := e.Get(ctx, "/ready")
-		return err
-	})
-}
-
-// await calls try until it succeeds. It fails when Envoy exits, or after startTimeout.
-func (e *Envoy) await(ctx context.Context, what string, try func(context.Context) error) error {
-	failure := func() error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return firstFailure([]*process{e.process})
-	}
-	return await(ctx, what, failure, e.Logs, try)
-}
-
-// Kill sends SIGKILL to Envoy and waits until it has ended.
-func (e *Envoy) Kill() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.process.kill()
-}
-
-// Stop kills Envoy, waits until it has ended and removes its folder. Further calls do nothing.
-func (e *Envoy) Stop() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped {
-		return nil
-	}
-	e.stopped = true
-	err := e.process.kill()
-	e.launcher.close()
-	return errors.Join(err, os.RemoveAll(e.dir))
-}
-
-// PID returns the process ID of Envoy, or 0 if it does not run.
-func (e *Envoy) PID() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.process.running() {
-		return 0
-	}
-	return e.process.cmd.Process.Pid
-}
-
-// Logs returns the last lines of Envoy's log since its last start.
-func (e *Envoy) Logs() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.process == nil {
+// await waits until a path of the admin interface returns 200. It fails when Envoy exits.
+func (e *Envoy) await(tb testing.TB, what, path string) {
+	tb.Helper()
+	Await(tb, what, func() string {
+		_, err := e.Get(tb.Context(), path)
+		switch {
+		case e.Exited():
+			tb.Fatalf("waiting for %s: Envoy has exited", what)
+		case err != nil:
+			return err.Error()
+		}
 		return ""
-	}
-	return "== envoy\n" + e.process.logTail() + "\n"
+	})
 }
 
 // Get requests a path of the admin interface, such as /config_dump or /clusters. A status other than 200 is
@@ -315,42 +244,6 @@ func (e *Envoy) Stats(ctx context.Context) (map[string]uint64, error) {
 		}
 	}
 	return stats, nil
-}
-
-// Listeners returns the addresses of each listener by name, with the port that was assigned if the configured
-// one is 0.
-func (e *Envoy) Listeners(ctx context.Context) (map[string][]netip.AddrPort, error) {
-	body, err := e.Get(ctx, "/listeners?format=json")
-	if err != nil {
-		return nil, err
-	}
-	type address struct {
-		Socket struct {
-			Address string `json:"address"`
-			Port    uint16 `json:"port_value"`
-		} `json:"socket_address"`
-	}
-	var list struct {
-		Statuses []struct {
-			Name       string    `json:"name"`
-			Local      address   `json:"local_address"`
-			Additional []address `json:"additional_local_addresses"`
-		} `json:"listener_statuses"`
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("reading Envoy's listeners: %w", err)
-	}
-	listeners := map[string][]netip.AddrPort{}
-	for _, l := range list.Statuses {
-		for _, a := range append([]address{l.Local}, l.Additional...) {
-			ip, err := netip.ParseAddr(a.Socket.Address)
-			if err != nil {
-				return nil, fmt.Errorf("reading Envoy's listener %s: %w", l.Name, err)
-			}
-			listeners[l.Name] = append(listeners[l.Name], netip.AddrPortFrom(ip, a.Socket.Port))
-		}
-	}
-	return listeners, nil
 }
 
 // TempDir returns a temporary folder for one test, whose path is short enough for Unix sockets. The path of

@@ -222,6 +222,12 @@ func confine(c *corev1.SecurityContext) []string {
 	return []string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}
 }
 
+// HolderCommand returns a command line that runs args, which start xdsd hold, with only the capabilities of
+// its container.
+func HolderCommand(args ...string) []string {
+	return append(confine(&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}}}), args...)
+}
+
 // nodeMemory is the memory of the node for pods in bytes, which a container without a limit has.
 const nodeMemory = "8589934592"
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strconv"
 )
 
@@ -28,20 +27,17 @@ func ReservePorts(ctx context.Context, address string, n int) (*Ports, error) {
 			return p, nil
 		}
 		port := from + rand.IntN(to-from)
-		reservation, ok := reserve(ctx, port)
-		if !ok {
+		// A Unix socket reserves the port: abstract names belong to a network namespace, like ports, and are released when
+		// the process ends.
+		reservation, err := new(net.ListenConfig).Listen(ctx, "unix", "@oooi-lab-port-"+strconv.Itoa(port))
+		if err != nil {
 			continue
 		}
 		if !isFree(ctx, address, port) {
-			if reservation != nil {
-				_ = reservation.Close()
-			}
+			_ = reservation.Close()
 			continue
 		}
-		p.Numbers = append(p.Numbers, port)
-		if reservation != nil {
-			p.reservations = append(p.reservations, reservation)
-		}
+		p.Numbers, p.reservations = append(p.Numbers, port), append(p.reservations, reservation)
 	}
 	p.Release()
 	return nil, fmt.Errorf("found fewer than %d free ports of %s between %d and %d", n, address, from, to)
@@ -55,17 +51,6 @@ func (p *Ports) Release() {
 	for _, r := range p.reservations {
 		_ = r.Close() // an error if it is closed already
 	}
-}
-
-// reserve binds a Unix socket whose name stands for the port. Linux's abstract socket names belong to a
-// network namespace, like ports, and are released when the process ends. Other systems have no equivalent,
-// and ports are not reserved there.
-func reserve(ctx context.Context, port int) (net.Listener, bool) {
-	if runtime.GOOS != "linux" {
-		return nil, true
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", "@oooi-lab-port-"+strconv.Itoa(port))
-	return l, err == nil
 }
 
 // isFree reports whether nothing listens on a port.

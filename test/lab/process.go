@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -25,6 +26,12 @@ func newLauncher() *launcher {
 		}
 	}()
 	return l
+}
+
+// dieWithParent returns attributes with which the kernel kills the process when its parent ends for any
+// reason. A process group of its own protects it from Ctrl-C, so that Stop decides when it ends.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
 // launch starts a command that is killed when this process ends, unless the caller has set cmd.SysProcAttr.

@@ -2,11 +2,8 @@ package dns_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,9 +30,6 @@ const (
 	servFail = "SERVFAIL"
 	refused  = "REFUSED"
 )
-
-// answerTimeout bounds each query. A missing reply counts as a wrong answer.
-const answerTimeout = 10 * time.Second
 
 // question is a query of a client, with the expected answer: addresses, or the rcode.
 type question struct {
@@ -67,61 +61,21 @@ func (q question) rrtype() uint16 {
 
 var number atomic.Int64
 
-func (q question) message() *dns.Msg {
-	name := strings.ReplaceAll(q.name, "#", strconv.FormatInt(number.Add(1), 10))
-	return new(dns.Msg).SetQuestion(dns.Fqdn(name), q.rrtype())
+// uniqueName returns the name with a unique number.
+func (q question) uniqueName() string {
+	return strings.ReplaceAll(q.name, "#", strconv.FormatInt(number.Add(1), 10))
 }
 
-// answerText returns the answer of a reply in the format of question.want.
-func answerText(reply *dns.Msg) string {
-	var addresses []string
-	for _, rr := range reply.Answer {
-		addresses = append(addresses, dns.Field(rr, 1))
-	}
-	if reply.Rcode != dns.RcodeSuccess || len(addresses) == 0 {
-		addresses = append(addresses, dns.RcodeToString[reply.Rcode])
-	}
-	slices.Sort(addresses)
-	return strings.Join(addresses, " ")
-}
-
-// connect opens a UDP socket from one address to the server at another.
-func connect(from, to string, port int) (*dns.Conn, error) {
-	dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}, Timeout: answerTimeout}
-	conn, err := dialer.Dial("udp", net.JoinHostPort(to, strconv.Itoa(port)))
-	if err != nil {
-		return nil, err
-	}
-	return &dns.Conn{Conn: conn}, nil
-}
-
-// exchange sends a message as the client of a question.
-func (c *coredns) exchange(ctx context.Context, q question, m *dns.Msg) (*dns.Msg, error) {
-	conn, err := connect(q.from, q.listener(), c.port)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	client := dns.Client{Timeout: answerTimeout}
-	reply, _, err := client.ExchangeWithConnContext(ctx, m, conn)
-	return reply, err
-}
-
-// ask returns the answer to a question, or the error text if there is no reply.
-func (c *coredns) ask(t *testing.T, q question) string {
-	t.Helper()
-	reply, err := c.exchange(t.Context(), q, q.message())
-	if err != nil {
-		return err.Error()
-	}
-	return answerText(reply)
+// ask returns the answer to a question, as lab.Resolve.
+func (c *coredns) ask(ctx context.Context, q question) string {
+	return lab.Resolve(ctx, q.from, net.JoinHostPort(q.listener(), strconv.Itoa(c.port)), q.uniqueName(), q.rrtype())
 }
 
 // expect asks each question once.
 func (c *coredns) expect(t *testing.T, questions ...question) {
 	t.Helper()
 	for _, q := range questions {
-		if got := c.ask(t, q); got != q.want {
+		if got := c.ask(t.Context(), q); got != q.want {
 			t.Errorf("%s: got %s, want %s", q, got, q.want)
 		}
 	}
@@ -132,7 +86,7 @@ func (c *coredns) await(t *testing.T, questions ...question) {
 	t.Helper()
 	for _, q := range questions {
 		lab.Await(t, q.want+" as the answer to "+q.String(), func() string {
-			if got := c.ask(t, q); got != q.want {
+			if got := c.ask(t.Context(), q); got != q.want {
 				return "the answer is " + got
 			}
 			return ""
@@ -140,105 +94,45 @@ func (c *coredns) await(t *testing.T, questions ...question) {
 	}
 }
 
-// load asks questions at a constant rate from several sockets until it is stopped.
-type load struct {
-	cancel  context.CancelFunc
-	started time.Time
-	group   sync.WaitGroup
-
-	mu      sync.Mutex
-	count   int
-	slowest time.Duration
-	wrong   map[string]int
-}
-
-const (
-	loadWorkers = 8
-	loadRate    = 1300 // queries per second of all workers
-	loadWanted  = 1000
-	loadTooLow  = 500 // the test fails at a lower rate
-)
-
-// startLoad starts the workers, each with a different first question.
-func startLoad(t *testing.T, c *coredns, questions []question) *load {
+// startLoad asks each question 50 times a second until stop is called, which fails the test for every wrong answer.
+func startLoad(t *testing.T, c *coredns, questions []question) (stop func()) {
 	t.Helper()
+	const rate, tooLow = 50, 20 // for each question and second; at a lower rate the test fails
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{cancel: cancel, started: time.Now(), wrong: map[string]int{}}
-	for worker := range loadWorkers {
-		l.group.Go(func() { l.work(ctx, c, questions, worker*len(questions)/loadWorkers) })
-	}
-	t.Cleanup(func() { cancel(); l.group.Wait() })
-	return l
-}
-
-func (l *load) work(ctx context.Context, c *coredns, questions []question, first int) {
-	conns := map[string]*dns.Conn{}
-	defer func() {
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	}()
-	client := dns.Client{Timeout: answerTimeout}
-	for n := 0; ctx.Err() == nil; n++ {
-		// A worker that is behind schedule does not sleep.
-		if early := time.Until(l.started.Add(time.Duration(n) * loadWorkers * time.Second / loadRate)); early > 0 {
-			time.Sleep(early)
-		}
-		q := questions[(first+n)%len(questions)]
-		key := q.from + " " + q.listener()
-		if conns[key] == nil {
-			conn, err := connect(q.from, q.listener(), c.port)
-			if err != nil {
-				l.record(q, 0, err.Error())
-				continue
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	var probes []*lab.Probe
+	for _, q := range questions {
+		p := &lab.Probe{Name: q.String(), Every: time.Second / rate, Timeout: 10 * time.Second, Ask: func(ctx context.Context) error {
+			if got := c.ask(ctx, q); got != q.want {
+				return fmt.Errorf("got %s, want %s", got, q.want)
 			}
-			conns[key] = conn
+			return nil
+		}}
+		probes = append(probes, p)
+		running.Go(func() { p.Run(ctx) })
+	}
+	started := time.Now()
+	return func() {
+		t.Helper()
+		elapsed := time.Since(started)
+		cancel()
+		running.Wait()
+		count, slowest, wrong := 0, time.Duration(0), map[string]int{}
+		for _, p := range probes {
+			for _, r := range p.Since(started) {
+				count, slowest = count+1, max(slowest, r.Took)
+				if r.Err != nil {
+					wrong[p.Name+": "+r.Err.Error()]++
+				}
+			}
 		}
-		reply, took, err := client.ExchangeWithConnContext(ctx, q.message(), conns[key])
-		switch {
-		case errors.Is(ctx.Err(), context.Canceled): // the query was canceled
-		case err != nil:
-			l.record(q, took, err.Error())
-		default:
-			l.record(q, took, answerText(reply))
+		t.Logf("%d queries in %.1f s, slowest answer after %s", count, elapsed.Seconds(), slowest.Round(time.Microsecond))
+		for what, n := range wrong {
+			t.Errorf("%d times: %s", n, what)
 		}
-	}
-}
-
-func (l *load) record(q question, took time.Duration, got string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count++
-	l.slowest = max(l.slowest, took)
-	if got != q.want {
-		l.wrong[fmt.Sprintf("%s: got %s, want %s", q, got, q.want)]++
-	}
-}
-
-// asked returns the number of questions so far.
-func (l *load) asked() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.count
-}
-
-// stop stops the load, and fails the test for every wrong answer.
-func (l *load) stop(t *testing.T) {
-	t.Helper()
-	elapsed := time.Since(l.started)
-	count := l.asked()
-	l.cancel()
-	l.group.Wait()
-	rate := float64(count) / elapsed.Seconds()
-	t.Logf("%d queries in %.1f s: %.0f per second, %d kinds of wrong answers, slowest answer after %s",
-		count, elapsed.Seconds(), rate, len(l.wrong), l.slowest.Round(time.Microsecond))
-	for _, what := range slices.Sorted(maps.Keys(l.wrong)) {
-		t.Errorf("%d times: %s", l.wrong[what], what)
-	}
-	switch {
-	case rate < loadTooLow:
-		t.Fatalf("only %.0f queries per second: this machine is too slow or too busy for the test", rate)
-	case rate < loadWanted:
-		t.Logf("fewer than %d queries per second, this machine is busy", loadWanted)
+		if float64(count) < tooLow*float64(len(questions))*elapsed.Seconds() {
+			t.Fatalf("only %d queries: this machine is too slow or too busy for the test", count)
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package dns_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -138,13 +140,18 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 // also checks that the reply to a query without EDNS has no OPT record.
 func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 	t.Helper()
-	plain, err := c.exchange(t.Context(), q, q.message())
-	lab.Must(t, err)
-	if plain.IsEdns0() != nil {
+	exchange := func(m *dns.Msg) *dns.Msg {
+		t.Helper()
+		client := dns.Client{Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(q.from)}}}
+		reply, _, err := client.ExchangeContext(t.Context(), m, net.JoinHostPort(q.listener(), strconv.Itoa(c.port)))
+		lab.Must(t, err)
+		return reply
+	}
+	query := new(dns.Msg).SetQuestion(dns.Fqdn(q.name), q.rrtype())
+	if exchange(query).IsEdns0() != nil {
 		t.Errorf("%s: reply with EDNS to a query without it", q)
 	}
-	reply, err := c.exchange(t.Context(), q, q.message().SetEdns0(dns.DefaultMsgSize, false))
-	lab.Must(t, err)
+	reply := exchange(query.SetEdns0(dns.DefaultMsgSize, false))
 	opt := reply.IsEdns0()
 	if opt == nil {
 		t.Fatalf("%s: reply without EDNS to a query with it", q)

@@ -1,7 +1,6 @@
 package dns_test
 
 import (
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -24,27 +23,14 @@ type upstreamResolver struct {
 
 func newUpstreamResolver(t *testing.T) *upstreamResolver {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	lab.Must(t, err)
-	s := &upstreamResolver{address: conn.LocalAddr().String(), asked: map[string]int{}}
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(s.answer)}
-	lab.RunDNS(t, server)
+	s := &upstreamResolver{asked: map[string]int{}}
+	s.address = lab.ServeDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, r *dns.Msg) {
+		s.mu.Lock()
+		s.asked[strings.ToLower(r.Question[0].Name)]++
+		s.mu.Unlock()
+		_ = w.WriteMsg(lab.DNSReply(r, upstreamAnswer)) // the client may have gone
+	})
 	return s
-}
-
-func (s *upstreamResolver) answer(w dns.ResponseWriter, r *dns.Msg) {
-	q := r.Question[0]
-	m := new(dns.Msg).SetReply(r)
-	if q.Qtype == dns.TypeA {
-		m.Answer = []dns.RR{&dns.A{
-			Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60},
-			A:   net.ParseIP(upstreamAnswer),
-		}}
-	}
-	s.mu.Lock()
-	s.asked[strings.ToLower(q.Name)]++
-	s.mu.Unlock()
-	_ = w.WriteMsg(m) // the client may have gone
 }
 
 // count returns the number of queries for a name.

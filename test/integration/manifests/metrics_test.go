@@ -38,7 +38,9 @@ func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
 	for _, c := range []any{prometheus.DefaultRegisterer, runtimemetrics.Registry, kubevirt.Collector(), leasedb.Collector()} {
-		collector, ok := c.(interface{ Describe(ch chan<- *prometheus.Desc) })
+		collector, ok := c.(interface {
+			Describe(ch chan<- *prometheus.Desc)
+		})
 		if !ok {
 			t.Fatalf("%T does not describe its metrics", c)
 		}

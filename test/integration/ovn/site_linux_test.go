@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,28 +211,14 @@ func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 	return lease
 }
 
-// resolve returns the only address that a DNS server returns for a name, or else the rcode or the error.
-func (c client) resolve(t *testing.T, server, name string, kind uint16) (address string) {
+// resolve queries a DNS server on the VLAN, as lab.Resolve.
+func (c client) resolve(t *testing.T, server, name string, kind uint16) (answer string) {
 	t.Helper()
-	err := c.Do(func() error {
-		query := dns.Client{Timeout: 2 * time.Second}
-		reply, _, err := query.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion(name+".", kind), net.JoinHostPort(server, "53"))
-		if err != nil {
-			return err
-		}
-		address = dns.RcodeToString[reply.Rcode]
-		for n, rr := range reply.Answer {
-			address = dns.Field(rr, 1)
-			if n > 0 {
-				return fmt.Errorf("%d records", len(reply.Answer))
-			}
-		}
+	lab.Must(t, c.Do(func() error {
+		answer = lab.Resolve(t.Context(), "", net.JoinHostPort(server, "53"), name, kind)
 		return nil
-	})
-	if err != nil {
-		return err.Error()
-	}
-	return address
+	}))
+	return answer
 }
 
 // reach does a TLS handshake with an address, verifies the certificate for a name, and returns the name of

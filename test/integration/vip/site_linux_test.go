@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -116,7 +117,12 @@ func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
 	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", uplink+".1")
 	err := i.Do(func() error {
 		lab.TCPBackend(t, fmt.Sprintf("[::]:%d", port), i.name)
-		return lab.ServeReady(t, "127.0.0.1:9901", func() bool { return !i.notReady.Load() })
+		lab.ServeHTTP(t, "127.0.0.1:9901", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // Envoy's /ready
+			if i.notReady.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		return nil
 	})
 	lab.Must(t, err)
 	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.hold(t, i) })

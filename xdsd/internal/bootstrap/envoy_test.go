@@ -2,7 +2,6 @@ package bootstrap_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -77,15 +76,8 @@ func startReady(t *testing.T, config bootstrap.Config, resources ads.Resources) 
 	t.Helper()
 	serve(t, config, resources)
 	envoy := start(t, config)
-	waitReady(t, envoy)
+	envoy.AwaitReady(t)
 	return envoy
-}
-
-func waitReady(t *testing.T, envoy *lab.Envoy) {
-	t.Helper()
-	if err := envoy.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func metricsAddress(config bootstrap.Config) string {
@@ -110,14 +102,13 @@ func TestEnvoyIsReadyAfterItsFirstConfiguration(t *testing.T) {
 
 	// The server serves only this ProxyServer.
 	server := serve(t, config, ads.Resources{})
-	waitReady(t, envoy)
+	envoy.AwaitReady(t)
 	if p := server.State()[0]; len(p.Envoys) != 1 || p.Envoys[0].ID != config.NodeID {
 		t.Errorf("got Envoys %+v, want %s", p.Envoys, config.NodeID)
 	}
-	if err := errors.Join(envoy.Kill(), envoy.Start(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	waitReady(t, envoy)
+	envoy.Kill(t)
+	envoy.Start(t)
+	envoy.AwaitReady(t)
 }
 
 // dial opens a connection, from an address unless that is the zero value. It ends with the test, or after a minute.
@@ -244,7 +235,7 @@ func TestMetricsListenerForwardsOnlyTwoRequests(t *testing.T) {
 	if got := envoy.PID(); got != pid {
 		t.Errorf("Envoy restarted: its PID was %d and is %d", pid, got)
 	}
-	waitReady(t, envoy)
+	envoy.AwaitReady(t)
 }
 
 // checkRejected checks that the metrics listener itself answers a request with an error.

@@ -470,22 +470,15 @@ type dnsServer struct {
 
 func newDNSServer(t *testing.T) *dnsServer {
 	t.Helper()
-	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var address atomic.Pointer[string]
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+	_, port, _ := strings.Cut(lab.ServeDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)
 		if a := address.Load(); a != nil {
-			m = new(dns.Msg).SetReply(r)
-			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 30}, A: net.ParseIP(*a)}}
+			m = lab.DNSReply(r, *a)
 		}
 		_ = w.WriteMsg(m) // clients retry after a failed write
-	})}
-	lab.RunDNS(t, server)
-	port := conn.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // always a UDPAddr
-	return &dnsServer{port: strconv.Itoa(port), setAddress: func(a string) { address.Store(&a) }}
+	}), ":")
+	return &dnsServer{port: port, setAddress: func(a string) { address.Store(&a) }}
 }
 
 // problemServer serves /problems of a daemon as setProblems sets them.

@@ -70,8 +70,9 @@ func TestConnectionLimitsHold(t *testing.T) {
 					t.Cleanup(func() { _ = conn.Close() })
 				}
 			}
-			if err := p.envoy.Ready(t.Context()); err != nil || p.envoy.PID() != pid {
-				t.Errorf("Envoy is not ready or was restarted: %v", err)
+			p.envoy.AwaitReady(t)
+			if p.envoy.PID() != pid {
+				t.Error("Envoy was restarted")
 			}
 			t.Logf("all ports full: %d descriptors", p.descriptors(t))
 		})
