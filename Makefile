@@ -21,7 +21,7 @@ GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox chromium-headless-shell:chromium-headless-shell dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
-	skopeo:skopeo systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
+	skopeo:skopeo network-manager:/usr/sbin/NetworkManager
 # Packages for a node of a cluster, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl

@@ -3,7 +3,6 @@ package dhcp_test
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -171,20 +170,6 @@ func TestDhclientLifecycle(t *testing.T) {
 	}
 }
 
-func TestUdhcpcRenewsAndReleases(t *testing.T) {
-	s, _, srv := newWorker(t)
-	m := s.newMachine(t, mac1)
-	client := m.startClient(t, m.udhcpc(t)...)
-	address := m.awaitEvent(t, 0, "bound")["ip"]
-	n := len(m.events(t))
-	client.Signal(t, syscall.SIGUSR1)
-	if e := m.awaitEvent(t, n, "renew", "bound"); e["ip"] != address {
-		t.Errorf("event after the renewal: %v", e)
-	}
-	client.Signal(t, syscall.SIGUSR2)
-	srv.awaitRelease(t)
-}
-
 // TestAddressInUseIsDeclined restarts the client of a machine after another host has taken its address.
 func TestAddressInUseIsDeclined(t *testing.T) {
 	s, _, srv := newWorker(t, `metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}}`)
@@ -230,20 +215,5 @@ func TestLeaseOfAnotherNetworkIsRefused(t *testing.T) {
 	}
 	if client.Log.Lines("DHCPNAK from 192.0.2.2") == nil {
 		t.Error("dhclient received no DHCPNAK")
-	}
-}
-
-// TestVMIsServedAsSoonAsItExists starts the client before the VirtualMachineInstance exists, which has an
-// address and options of its own.
-func TestVMIsServedAsSoonAsItExists(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	m := s.newMachine(t, mac1)
-	m.startClient(t, m.dhclient(t)...)
-	lab.Poll(t, "a packet of an unknown client", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
-	c.startVM(t, srv, "worker", mac1, `metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}}`)
-	e := m.awaitEvent(t, 0, "BOUND")
-	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {
-		t.Errorf("options %v", e)
 	}
 }

@@ -33,5 +33,5 @@ func TestMain(m *testing.M) {
 
 // prepare checks that the programs are installed.
 func prepare(context.Context) error {
-	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd, networkManager, "nmcli", "dbus-daemon")
+	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkManager, "nmcli", "dbus-daemon")
 }
