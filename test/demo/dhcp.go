@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/miekg/dns"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -74,8 +75,7 @@ func (l *loopbackShow) startDHCP() {
 	l.printf("$ kubectl apply -f - <<EOF\n%s\n---\n%s\nEOF\n", strings.TrimSpace(workerInstance), strings.TrimSpace(secondInfra))
 	l.management.MustApply(l, workerInstance)
 	l.follow(l.management, secondInfra, "the DNS on the VLAN answering", func(ctx context.Context) bool {
-		_, ok := lookup(ctx, bridgeDNS+":53", bridgeDHCP, "api."+domain, "")
-		return ok
+		return lab.Resolve(ctx, bridgeDHCP, bridgeDNS+":53", "api."+domain, dns.TypeA) == bridgeProxy
 	})
 	text := fmt.Sprintf(dhcpConfig, l.management.Kubeconfig())
 	l.printf("$ cat dhcp.yml\n%s$ coredhcp --config dhcp.yml --http %s &\n", text, dhcpHTTP)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/densityops/oooi/test/lab"
@@ -182,6 +183,9 @@ const corefile = `.:%[1]d {
 }
 `
 
+// appsPool expects the apps addresses that MetalLB assigns.
+var appsPool = inNetwork("192.168.50.200/29")
+
 // corefileVLAN is the server block for the VMs on the second VLAN.
 const corefileVLAN = `
 .:53 {
@@ -211,20 +215,20 @@ func (l *loopbackShow) startCoreDNS() {
 	l.printf("$ cat Corefile\n%s\n$ coredns -conf Corefile\n", text)
 	l.daemon(l.coredns, "-conf", l.write("Corefile", text))
 	l.await("CoreDNS to answer", func() (bool, string) { // the apps address is the last, because it comes from the hosted cluster
-		_, ok := l.answers(l.ctx, demoVM, "any.apps."+domain, "")
-		return ok, ""
+		answer := l.answer(l.ctx, demoVM, "any.apps."+domain)
+		return appsPool.data(answer), answer
 	})
 }
 
-// answers reports whether CoreDNS answers a query from a source address with the address, or any if it is empty.
-func (l *loopbackShow) answers(ctx context.Context, source, name, address string) (answer string, ok bool) {
-	return lookup(ctx, fmt.Sprintf("127.0.0.1:%d", l.port), source, name, address)
+// answer returns CoreDNS' answer to a query for an address, from a source address, as lab.Resolve.
+func (l *loopbackShow) answer(ctx context.Context, source, name string) string {
+	return lab.Resolve(ctx, source, fmt.Sprintf("127.0.0.1:%d", l.port), name, dns.TypeA)
 }
 
 // showNames queries DNS from each view.
 func (l *loopbackShow) showNames() {
 	clusterIPv4, clusterIPv6 := inNetwork("127.96.0.0/16"), inNetwork("fd00:96::/108")
-	pool, proxy := inNetwork("192.168.50.200/29"), only("127.50.0.3")
+	proxy := only("127.50.0.3")
 	names := []string{"api", "api-int", "oauth", "ignition", "konnectivity"}
 	ask := func(source, name, qtype string, w want) { l.from(source).ask(name, qtype, w) }
 	l.printf("\n# A VM of cluster demo on its VLAN: all names resolve to the proxy's VLAN address.\n")
@@ -249,8 +253,8 @@ func (l *loopbackShow) showNames() {
 	ask(otherVM, "api."+domain, "A", forwarded)
 	ask(demoVM, "www.example.com", "A", forwarded)
 	l.printf("\n# Apps names on the VLAN: the address that MetalLB assigned to the apps Service in the hosted cluster.\n")
-	ask(demoVM, "console-openshift-console.apps."+domain, "A", pool)
-	ask(demoVM, "a.b.apps."+domain, "A", pool)
+	ask(demoVM, "console-openshift-console.apps."+domain, "A", appsPool)
+	ask(demoVM, "a.b.apps."+domain, "A", appsPool)
 	ask(demoVM, oauthNames[1], "A", proxy)
 	l.printf("\n# Apps names from a pod: the proxy's Service.\n")
 	ask(podIP, "console-openshift-console.apps."+domain, "A", clusterIPv4)
@@ -275,10 +279,7 @@ func (l *loopbackShow) showChanges() {
 	} {
 		l.printf("\n# %s.\n", c.heading)
 		l.typeApply(c.change)
-		took := l.follow(l.management, c.change, c.name+" becoming "+c.want, func(ctx context.Context) bool {
-			_, ok := l.answers(ctx, demoVM, c.name, c.want)
-			return ok
-		})
+		took := l.follow(l.management, c.change, c.name+" becoming "+c.want, func(ctx context.Context) bool { return l.answer(ctx, demoVM, c.name) == c.want })
 		l.printf("  correct answer %s after the API server accepted the change\n", took)
 		l.from(demoVM).ask(c.name, "A", only(c.want))
 	}

@@ -41,7 +41,7 @@ type options struct {
 	stay bool
 }
 
-// A mode is where oooi's daemons run. It is a flag.Value.
+// A mode is where oooi's daemons run.
 type mode string
 
 const (
@@ -50,23 +50,16 @@ const (
 	auto       mode = "auto"     // onNode if the host meets the requirements, else onLoopback
 )
 
-// String implements flag.Value.
-func (m *mode) String() string { return string(*m) }
-
-// Set implements flag.Value.
-func (m *mode) Set(text string) error {
-	if !slices.Contains([]mode{onNode, onLoopback, auto}, mode(text)) {
-		return errors.New("must be node, loopback or auto")
-	}
-	*m = mode(text)
-	return nil
-}
-
 func main() {
 	runtime.LockOSThread() // the kernel kills children when the thread that started them ends (Pdeathsig)
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 	o := options{mode: auto, stay: terminal}
-	flag.Var(&o.mode, "mode", "where the daemons run: node (in pods), loopback (as processes), or auto (a node if the host can run one)")
+	flag.Func("mode", "where the daemons run: node (in pods), loopback (as processes) or auto (default: a node if possible)", func(text string) error {
+		if o.mode = mode(text); !slices.Contains([]mode{onNode, onLoopback, auto}, o.mode) {
+			return errors.New("must be node, loopback or auto")
+		}
+		return nil
+	})
 	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "path of the coredns binary (make build)")
 	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "path of the xdsd binary (make build)")
 	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
@@ -77,7 +70,7 @@ func main() {
 	// Writing to a closed output is an error then, and does not end the demo before it has cleaned up. SIGPIPE itself is
 	// no reason to end: a connection that its peer has closed also raises it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	err := start(ctx, o, &standardOutput{os.Stdout, stop})
+	err := start(ctx, o, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
 	var exit *exec.ExitError
@@ -91,20 +84,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
-}
-
-// A standardOutput stops the demo if it cannot be written to, for example because the reader of a pipe has exited.
-type standardOutput struct {
-	io.Writer
-	stop func()
-}
-
-func (o *standardOutput) Write(p []byte) (int, error) {
-	n, err := o.Writer.Write(p)
-	if err != nil {
-		o.stop()
-	}
-	return n, err
 }
 
 // isolatedEnv is set in the environment of a demo that runs in its own network namespace, to the namespace's creator. There,
@@ -222,7 +201,7 @@ func isolate(ctx context.Context, o options, creator string) error {
 	if err := prepare(ctx, o); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-mode="+o.mode.String())...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-mode="+string(o.mode))...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // Ctrl-C at a terminal has interrupted it already
 	cmd.WaitDelay = time.Minute
 	cmd.Env = append(os.Environ(), isolatedEnv+"="+creator, lab.InsideNetwork())

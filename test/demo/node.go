@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
@@ -343,14 +343,16 @@ func (n *nodeShow) showChange() {
 func (n *nodeShow) connects(ctx context.Context, name string, roots *x509.CertPool) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var conn net.Conn
-	err := n.machine.Do(func() (err error) { // sockets that are opened here belong to the VM's network namespace
-		if _, ok := lookup(ctx, nodeDNS+":53", "0.0.0.0", name, nodeProxy); ok {
-			conn, err = new(net.Dialer).DialContext(ctx, "tcp", nodeProxy+":443")
-		}
-		return err
-	})
-	if err != nil || conn == nil {
+	answer := ""
+	n.check(n.machine.Do(func() error { // sockets that are opened here belong to the VM's network namespace
+		answer = lab.Resolve(ctx, "", nodeDNS+":53", name, dns.TypeA)
+		return nil
+	}))
+	if answer != nodeProxy {
+		return false
+	}
+	conn, err := n.machine.Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(nodeProxy+":443"))
+	if err != nil {
 		return false
 	}
 	defer func() { _ = conn.Close() }() // no data was sent

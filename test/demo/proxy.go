@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -48,10 +46,7 @@ endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
 // it comes from the hosted cluster.
 func (l *loopbackShow) startProxy() {
 	l.printf("\n# The proxy of cluster demo: Envoy starts with a configuration that xdsd prints, and gets the rest from xdsd.\n")
-	serviceIP, ok := l.answers(l.ctx, podIP, "api."+domain, "")
-	if !ok {
-		l.Fatal("DNS has no address of the proxy's Service")
-	}
+	serviceIP := l.answer(l.ctx, podIP, "api."+domain)
 	l.startBackends()
 	socket := filepath.Join(l.dir, "xdsd.sock")
 	serve := []string{
@@ -124,57 +119,34 @@ func (l *loopbackShow) showSwap() {
 	vm := l.from(demoVM)
 	args := vm.curlArguments(visit{url: "https://" + shopName + "/ticks", trust: "shop.crt"}, vlanIP)
 	l.printf("\n# While a client reads a stream from the app shop, the OAuth server moves to another pod.\n$ curl --no-buffer %s &\n", strings.Join(args, " "))
-	cmd := exec.CommandContext(l.ctx, "curl", append([]string{"--silent", "--show-error", "--no-buffer"}, args...)...)
-	cmd.Dir = l.dir
-	out, err := cmd.StdoutPipe()
-	l.check(err)
-	l.check(cmd.Start())
-	l.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have exited
-		_ = cmd.Wait()         // the error says only that it was killed
+	stream := lab.NewDaemon(l, "curl", func() *exec.Cmd { // it is killed at the end of the show
+		cmd := exec.Command("curl", append([]string{"--silent", "--show-error", "--no-buffer"}, args...)...) //nolint:noctx // see above
+		cmd.Dir = l.dir
+		return cmd
 	})
-	stream := &stream{lines: bufio.NewScanner(out)}
-	_, err = stream.read(10)
-	l.check(err)
+	stream.Start(l)
+	more := func() { // waits for ten more lines
+		wanted := len(stream.Log.Lines()) + 10
+		l.await("the stream to continue", func() (bool, string) { return len(stream.Log.Lines()) >= wanted || stream.Exited(), "" })
+	}
+	more()
 	oauth := visit{url: "https://" + oauthNames[0] + "/", trust: "oauth.crt", dns: only(vlanIP), reply: "oauth-openshift-2: request for " + oauthNames[0]}
 	change := endpoints("oauth-openshift", "", "6443", newOAuthPod)
 	l.typeApply(change)
 	roots := l.roots("oauth.crt")
 	took := l.follow(l.management, change, "the new pod answering", func(ctx context.Context) bool {
-		return replies(ctx, netip.MustParseAddr(demoVM), vlanIP+":443", oauth.url, oauth.reply, roots)
+		return replies(ctx, netip.MustParseAddr(demoVM), netip.MustParseAddrPort(vlanIP+":443"), oauthNames[0], oauth.reply, roots)
 	})
 	l.printf("  the new pod answered %s after the API server accepted the change\n", took)
 	vm.visit(oauth)
-	count, err := stream.read(10)
+	more()
 	l.printf("$ fg\n")
-	if err != nil {
-		l.verdict(err.Error(), false)
-		return
-	}
-	l.verdict(fmt.Sprintf("tick 1 to tick %d on one connection, none missing", count), true)
-}
-
-// A stream has the numbered lines that a running curl prints.
-type stream struct {
-	lines *bufio.Scanner
-	count int
-}
-
-// read reads the lines that are buffered in the pipe, and then so many new ones. It returns the number of lines since the start,
-// or an error if one is missing.
-func (s *stream) read(more int) (int, error) {
-	for waited := 0; waited < more; {
-		before := time.Now()
-		if !s.lines.Scan() {
-			return 0, fmt.Errorf("the stream ended after tick %d", s.count)
-		}
-		s.count++
-		if s.lines.Text() != fmt.Sprintf("tick %d", s.count) {
-			return 0, fmt.Errorf("after tick %d came %q", s.count-1, s.lines.Text())
-		}
-		if time.Since(before) > time.Millisecond { // else it was buffered
-			waited++
+	lines := strings.Split(strings.TrimSpace(stream.Log.String()), "\n")
+	for i, line := range lines[:len(lines)-1] { // the last one may be incomplete
+		if line != fmt.Sprintf("tick %d", i+1) {
+			l.verdict(fmt.Sprintf("after tick %d came %q", i, line), false)
+			return
 		}
 	}
-	return s.count, nil
+	l.verdict(fmt.Sprintf("tick 1 to tick %d on one connection, none missing", len(lines)-1), !stream.Exited())
 }

@@ -51,7 +51,7 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 		{onNode, func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands...) }},
 		{onLoopback, func(*testing.T) {}},
 	} {
-		t.Run(test.mode.String(), func(t *testing.T) {
+		t.Run(string(test.mode), func(t *testing.T) {
 			test.require(t)
 			printed := ""
 			if file := os.Getenv(transcriptFile); file != "" && test.mode == onNode {
@@ -87,7 +87,7 @@ func build(t *testing.T, source string) string {
 // output.
 func runDemo(t *testing.T, m mode) string {
 	t.Helper()
-	args := []string{"-mode", m.String()}
+	args := []string{"-mode", string(m)}
 	for option, source := range map[string]string{"-coredns": "./corednsbuild", "-xdsd": "./xdsd", "-coredhcp": "./coredhcpbuild", "-kubectl-oooi": "./kubectl-oooi"} {
 		args = append(args, option, build(t, source))
 	}

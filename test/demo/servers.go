@@ -76,21 +76,6 @@ func (s *show) startResolver(address string) {
 	})
 }
 
-// lookup reports whether a server answers a query from a source address authoritatively, with the address unless that is empty.
-func lookup(ctx context.Context, server, source, name, address string) (answer string, ok bool) {
-	client := dns.Client{Timeout: time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
-	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA), server)
-	if err != nil || !reply.Authoritative {
-		return "", false
-	}
-	for _, rr := range reply.Answer {
-		if a, isA := rr.(*dns.A); isA && (address == "" || a.A.String() == address) {
-			return a.A.String(), true
-		}
-	}
-	return "", false
-}
-
 // get reads an object.
 func (s *show) get(cp *lab.ControlPlane, namespace, name string, object kube.Object) {
 	s.check(cp.Client(s).Get(s.ctx, kube.ObjectKey{Namespace: namespace, Name: name}, object))
@@ -140,25 +125,20 @@ func (s *show) roots(file string) *x509.CertPool {
 	return roots
 }
 
-// replies reports whether a new connection to an address, from a source address, gets a reply with the prefix.
-func replies(ctx context.Context, source netip.Addr, address, url, prefix string, roots *x509.CertPool) bool {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: source.AsSlice()}}
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, address)
-		},
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		DisableKeepAlives: true,
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+// replies reports whether a new connection to an address, from a source address, gets a reply with a text for a host.
+func replies(ctx context.Context, source netip.Addr, address netip.AddrPort, host, text string, roots *x509.CertPool) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	raw, err := (*lab.Namespace)(nil).Dial(ctx, source, address)
 	if err != nil {
 		return false
 	}
-	response, err := client.Do(request)
-	if err != nil {
+	defer func() { _ = raw.Close() }() // read completely
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
+	conn := tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12})
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", host); err != nil {
 		return false
 	}
-	defer func() { _ = response.Body.Close() }() // read completely
-	reply, err := io.ReadAll(response.Body)
-	return err == nil && strings.HasPrefix(string(reply), prefix)
+	reply, err := io.ReadAll(conn)
+	return err == nil && strings.Contains(string(reply), text)
 }

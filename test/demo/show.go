@@ -90,8 +90,11 @@ func (s *show) Log(args ...any)                   { progress("%s", fmt.Sprint(ar
 func (s *show) Logf(format string, args ...any)   { progress(format, args...) }
 func (s *show) Failed() bool                      { return s.err != nil }
 
-// printf prints a part of the transcript.
-func (s *show) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
+// printf prints a part of the transcript. The show ends if it cannot be written, for example because the reader of a pipe has exited.
+func (s *show) printf(format string, args ...any) {
+	_, err := fmt.Fprintf(s.out, format, args...)
+	s.check(err)
+}
 
 // verdict prints a line of output with ok or WRONG, and counts it.
 func (s *show) verdict(line string, right bool) {
@@ -203,25 +206,16 @@ func (s *show) run(cmd *exec.Cmd, typed string, wanted ...string) {
 const followDeadline = 10 * time.Second
 
 // follow applies a change and calls right until it returns true. It returns the time since the reply of the API server in
-// milliseconds, as "1.2 ms", or 0 if right was true before the reply.
+// milliseconds, as "1.2 ms".
 func (s *show) follow(cp *lab.ControlPlane, change, what string, right func(context.Context) bool) string {
 	ctx, cancel := context.WithTimeout(s.ctx, followDeadline)
 	defer cancel()
-	done := make(chan time.Time, 1)
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if right(ctx) {
-				done <- time.Now()
-				return
-			}
-		}
-	}()
 	s.check(cp.ApplyYAML(ctx, []byte(change)))
 	replied := time.Now()
-	at, ok := <-done
-	if !ok {
-		s.Fatalf("waiting for %s: not within %s", what, followDeadline)
+	for !right(ctx) {
+		if ctx.Err() != nil {
+			s.Fatalf("waiting for %s: not within %s", what, followDeadline)
+		}
 	}
-	return fmt.Sprintf("%.1f ms", float64(max(0, at.Sub(replied)).Microseconds())/1000)
+	return fmt.Sprintf("%.1f ms", float64(time.Since(replied).Microseconds())/1000)
 }
