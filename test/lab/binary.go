@@ -107,10 +107,7 @@ func goCommand(ctx context.Context, env []string, args ...string) error {
 	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir = root
 	build.Env = append(os.Environ(), env...)
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", build, err, out)
-	}
-	return nil
+	return runCommand(build)
 }
 
 // TrackSources walks folders of this repository, so that the go command includes them in the inputs of the

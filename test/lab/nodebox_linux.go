@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -161,10 +160,7 @@ func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // run runs a command in the namespaces and waits for it.
 func (b *box) run(ctx context.Context, args ...string) error {
-	if out, err := b.command(ctx, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%q on a node: %w: %s", args, err, bytes.TrimSpace(out))
-	}
-	return nil
+	return runCommand(b.command(ctx, args...))
 }
 
 // runAll runs a command in the namespaces with each of the lists of arguments, in order.

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -151,10 +150,7 @@ func (n *Node) ImportImage(ctx context.Context, name string) (err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	cmd := n.box.command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--digests", "-")
 	cmd.Stdin = io.Reader(file)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	return runCommand(cmd)
 }
 
 // TagImage adds another name to an image on the node.

@@ -45,10 +45,7 @@ func unpackOVN(ctx context.Context, work string) error {
 	run := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Dir = work
-		if output, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", cmd, err, output)
-		}
-		return nil
+		return runCommand(cmd)
 	}
 	// When run by root, apt downloads as a user that cannot write to this folder.
 	download := append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)

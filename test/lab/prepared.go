@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -36,10 +35,8 @@ func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Un
 	if err != nil {
 		return fmt.Errorf("preparing etcd's data: %w", err)
 	}
-	if err := copyData(ctx, cp.path("etcd"), filepath.Join(prepared, "etcd")); err != nil {
-		return fmt.Errorf("copying etcd's data: %w", err)
-	}
-	return nil
+	// The files are sparse: etcd preallocates 64 MB for each file of its log.
+	return runTool(ctx, "cp", "--recursive", "--sparse=always", filepath.Join(prepared, "etcd"), cp.path("etcd"))
 }
 
 // prepared returns the folder with the cached data, which it creates if it does not exist.
@@ -87,12 +84,4 @@ func (c Config) dataSum(binary string, crds []*unstructured.Unstructured) (strin
 		return "", fmt.Errorf("hashing CRDs: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
-}
-
-// copyData copies a folder with sparse files: etcd preallocates 64 MB for each file of its log.
-func copyData(ctx context.Context, to, from string) error {
-	if output, err := exec.CommandContext(ctx, "cp", "--recursive", "--sparse=always", from, to).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, output)
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,14 +124,4 @@ func makeDisk(ctx context.Context, disk, folder string, size int64) error {
 		return err
 	}
 	return os.Rename(scratch, disk)
-}
-
-func runTool(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = slices.Concat(os.Environ(), []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"})
-	cmd.WaitDelay = 10 * time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", args[0], err, lastLines(string(bytes.TrimSpace(out)), 20))
-	}
-	return nil
 }
