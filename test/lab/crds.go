@@ -89,7 +89,11 @@ func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) 
 		return nil, err
 	}
 	if s == KubeVirt {
-		return kubevirtCRDs(dir)
+		root, err := Root()
+		if err != nil {
+			return nil, err
+		}
+		return kubevirtCRDs(dir, filepath.Join(root, "test/lab/testdata/kubevirt-instances.yaml"))
 	}
 	files, err := source.glob(dir)
 	if err != nil {

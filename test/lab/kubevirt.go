@@ -10,41 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// vmiCRD is the CRD of VirtualMachineInstance without a schema. KubeVirt's operator generates the CRD in Go;
-// as there, it has no status subresource.
-const vmiCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: virtualmachineinstances.kubevirt.io
-spec:
-  group: kubevirt.io
-  scope: Namespaced
-  names:
-    kind: VirtualMachineInstance
-    listKind: VirtualMachineInstanceList
-    plural: virtualmachineinstances
-    singular: virtualmachineinstance
-    shortNames: [vmi, vmis]
-    categories: [all]
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    additionalPrinterColumns:
-    - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
-    - {name: Phase, type: string, jsonPath: .status.phase}
-    - {name: IP, type: string, jsonPath: ".status.interfaces[0].ipAddress"}
-    - {name: NodeName, type: string, jsonPath: .status.nodeName}
-`
-
-// kubevirtCRDs returns the CRD of VirtualMachineInstance with its schema.
-func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
+// kubevirtCRDs returns the CRD of VirtualMachineInstance in a file of this repository, with its schema.
+func kubevirtCRDs(moduleDir, file string) ([]*unstructured.Unstructured, error) {
 	schema, err := kubevirtSchema(moduleDir)
 	if err != nil {
 		return nil, fmt.Errorf("reading KubeVirt's schema: %w", err)
 	}
-	crds, err := ParseYAML([]byte(vmiCRD))
+	crds, err := readCRDs(file)
 	if err != nil {
 		return nil, err
 	}

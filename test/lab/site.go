@@ -3,12 +3,11 @@ package lab
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"sigs.k8s.io/yaml"
 )
 
@@ -216,40 +215,27 @@ endpoints: [%[5]s]
 
 // Merge returns the object of a YAML document with changes, as Site describes them.
 func Merge(object string, changes ...string) string {
-	merged := mustParse(object)
+	merged := mustJSON(object)
 	for _, change := range changes {
-		merge(merged, mustParse(change))
+		var err error
+		if merged, err = jsonpatch.MergePatch(merged, mustJSON(change)); err != nil {
+			panic(fmt.Sprintf("merging %s: %v", change, err))
+		}
 	}
-	document, err := yaml.Marshal(merged)
+	document, err := yaml.JSONToYAML(merged)
 	if err != nil {
 		panic(fmt.Sprintf("formatting %s: %v", object, err))
 	}
 	return string(document) + "---\n"
 }
 
-func mustParse(document string) map[string]any {
-	content := map[string]any{}
-	if err := yaml.UnmarshalStrict([]byte(document), &content); err != nil {
+func mustJSON(document string) []byte {
+	content, err := yaml.YAMLToJSONStrict([]byte(document))
+	if err != nil {
 		panic(fmt.Sprintf("parsing %s: %v", document, err))
 	}
-	return content
-}
-
-// merge implements RFC 7386.
-func merge(target, patch map[string]any) {
-	for _, key := range slices.Sorted(maps.Keys(patch)) {
-		switch value := patch[key].(type) {
-		case nil:
-			delete(target, key)
-		case map[string]any:
-			child, ok := target[key].(map[string]any)
-			if !ok {
-				child = map[string]any{}
-				target[key] = child
-			}
-			merge(child, value)
-		default:
-			target[key] = value
-		}
+	if string(content) == "null" { // an empty change
+		return []byte("{}")
 	}
+	return content
 }
