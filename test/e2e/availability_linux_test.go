@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -110,7 +109,7 @@ type serviceMonitor struct {
 	site   *site
 	proxy  *expectation
 	probes []*lab.Probe
-	dial   func(context.Context) (*stream, error)
+	dial   func(context.Context) (*lab.Stream, error)
 	rows   []string
 }
 
@@ -128,7 +127,7 @@ func (s *site) monitor(t *testing.T) *serviceMonitor {
 			{Name: "leases renewed", Component: v1alpha1.ComponentDHCP, Ask: one.dhcpClient(t).renew},
 			{Name: "addresses offered", Component: v1alpha1.ComponentDHCP, Ask: two.dhcpClient(t).discover},
 		},
-		dial: func(ctx context.Context) (*stream, error) { return one.stream(ctx, s.ca, proxy) },
+		dial: func(ctx context.Context) (*lab.Stream, error) { return one.stream(ctx, s.ca, proxy) },
 	}
 	v.start(t)
 	return v
@@ -137,15 +136,9 @@ func (s *site) monitor(t *testing.T) *serviceMonitor {
 // start runs all probes until the test ends.
 func (v *serviceMonitor) start(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
 	for _, p := range v.probes {
-		asking.Go(func() { p.Run(ctx) })
+		p.Start(t)
 	}
-	t.Cleanup(func() {
-		cancel()
-		asking.Wait()
-	})
 }
 
 // row returns a row of the table: what, and each probe's time without service since a time.
@@ -168,15 +161,15 @@ func (v *serviceMonitor) add(t *testing.T, row string) {
 func (v *serviceMonitor) measure(t *testing.T, e event) {
 	t.Helper()
 	v.awaitService(t, "service before: "+e.name, time.Now())
-	var open *stream
-	await(t, "a connection", func() string {
+	var open *lab.Stream
+	lab.Await(t, "a connection", func() string {
 		var err error
 		if open, err = v.dial(t.Context()); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	defer open.close()
+	defer open.Close()
 
 	before, began := v.site.containers(t), time.Now()
 	e.run(t)
@@ -193,7 +186,7 @@ func (v *serviceMonitor) measure(t *testing.T, e event) {
 		}
 	}
 	row := v.row(e.name, began)
-	switch err := open.failure(); {
+	switch err := open.Failure(); {
 	case err != nil && !e.closesConnections:
 		t.Errorf("%s: a connection ended: %v", e.name, err)
 		fallthrough
@@ -209,7 +202,7 @@ func (v *serviceMonitor) measure(t *testing.T, e event) {
 func (v *serviceMonitor) awaitService(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	for _, p := range v.probes {
-		await(t, what, func() string { return p.Problem(from) })
+		lab.Await(t, what, func() string { return p.Problem(from) })
 	}
 }
 
@@ -309,7 +302,7 @@ func (s *site) awaitOthers(t *testing.T, component string, before []corev1.Pod, 
 			old[c.ContainerID] = name == "" || c.Name == name
 		}
 	}
-	await(t, "Pods to be ready with new containers", func() string {
+	lab.Await(t, "Pods to be ready with new containers", func() string {
 		now := s.pods(t, component)
 		if len(now) != len(before) {
 			return fmt.Sprintf("%d of %d exist", len(now), len(before))

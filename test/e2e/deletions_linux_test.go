@@ -30,7 +30,7 @@ func (s *site) deletions(t *testing.T) []event {
 		if err := client.Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
-		await(t, resource.Resource+" "+name+" to be deleted", func() string {
+		lab.Await(t, resource.Resource+" "+name+" to be deleted", func() string {
 			if _, err := client.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return name + " exists"
 			}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -208,8 +207,8 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	p := &proxyPair{}
 	p.holder, p.other = o.awaitProxies(t, o.capture)
 	throughHolder, throughOther := o.open(t, "198.18.50.7"), o.open(t, ownAddress(t, p.other))
-	defer throughHolder.close()
-	defer throughOther.close()
+	defer throughHolder.Close()
+	defer throughOther.Close()
 	before := *o.lease(t).Spec.LeaseTransitions
 
 	began := time.Now()
@@ -231,7 +230,7 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	if moves > l.moves {
 		t.Errorf("the Lease's holder changed %d times, want %d at most", moves, l.moves)
 	}
-	await(t, "the worker that resolved the name once to connect", func() string {
+	lab.Await(t, "the worker that resolved the name once to connect", func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), lab.ProbeTimeout)
 		defer cancel()
 		if err := o.worker(ctx); err != nil {
@@ -249,7 +248,7 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	}
 	row += fmt.Sprintf("\t%.2f", twoHolders.Seconds())
 	if l.planned {
-		if lasted := throughHolder.duration(began); lasted < drainTime {
+		if lasted := throughHolder.Duration(began); lasted < drainTime {
 			t.Errorf("a connection through the holder ended %s after the loss, want %s or more", lasted, drainTime)
 		}
 	}
@@ -269,13 +268,10 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 	at.set("198.18.50.7")
 	const every = 20 * time.Millisecond
 	often := &lab.Probe{Name: "new connections", Ask: o.machine.connect(o.ca, at), Every: every, Timeout: 5 * time.Second}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { often.Run(ctx) })
+	stop := often.Start(t)
 	return func() string {
 		t.Helper()
-		cancel()
-		running.Wait()
+		stop()
 		all, failed := often.Since(time.Time{}), 0
 		var took []time.Duration
 		for _, q := range all {
@@ -305,7 +301,7 @@ func (o *lossTest) verifyTwoNodes(t *testing.T) {
 	o.spreadReplicas(t)
 	o.grantTest(t)
 	before := o.everything(t)
-	await(t, "all scenarios about one hosted cluster to pass", func() string {
+	lab.Await(t, "all scenarios about one hosted cluster to pass", func() string {
 		want := []string{"isolation-names skip", "isolation-proxy skip", "isolation-addresses skip"}
 		if got := o.verify(t).notPassed(); !slices.Equal(got, want) {
 			return fmt.Sprintf("not passed: %q, want %q", got, want)
@@ -325,15 +321,15 @@ func (o *lossTest) verifyTwoNodes(t *testing.T) {
 		t.Error("the floating address has not moved")
 	}
 	o.ready(t)
-	await(t, "the test to leave nothing", func() string { return cmp.Diff(before, o.everything(t)) })
+	lab.Await(t, "the test to leave nothing", func() string { return cmp.Diff(before, o.everything(t)) })
 }
 
 // open opens a connection through the floating address, or through a replica's own address.
-func (o *lossTest) open(t *testing.T, address string) (s *stream) {
+func (o *lossTest) open(t *testing.T, address string) (s *lab.Stream) {
 	t.Helper()
 	at := &expectation{}
 	at.set(address)
-	await(t, "a connection at "+address, func() (problem string) {
+	lab.Await(t, "a connection at "+address, func() (problem string) {
 		var err error
 		if s, err = o.machine.stream(t.Context(), o.ca, at); err != nil {
 			problem = err.Error()
@@ -345,18 +341,18 @@ func (o *lossTest) open(t *testing.T, address string) (s *stream) {
 
 // outcome returns the longest time without an echo on a connection, and how the connection ended. If cut is
 // set the connection must end, and the client must be notified.
-func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
+func outcome(t *testing.T, s *lab.Stream, cut bool, began time.Time) string {
 	t.Helper()
 	if cut {
-		await(t, "a connection to end", func() string {
-			if s.failure() == nil {
+		lab.Await(t, "a connection to end", func() string {
+			if s.Failure() == nil {
 				return "it is still open"
 			}
 			return ""
 		})
 	}
-	longest := fmt.Sprintf("%.1f, ", s.longestSilence(began).Seconds())
-	switch err := s.failure(); {
+	longest := fmt.Sprintf("%.1f, ", s.LongestSilence(began).Seconds())
+	switch err := s.Failure(); {
 	case err == nil:
 		return longest + "stayed"
 	case !cut:

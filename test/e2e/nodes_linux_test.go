@@ -105,7 +105,7 @@ func ownAddress(t *testing.T, pod *corev1.Pod) string {
 // recently, and only its MAC address claims the address. It returns the proxy's Pods.
 func (c *twoNodes) awaitProxies(t *testing.T, arp *lab.ARPWatch) (holder, other *corev1.Pod) {
 	t.Helper()
-	await(t, "one replica to hold the address", func() string {
+	lab.Await(t, "one replica to hold the address", func() string {
 		lease := c.lease(t)
 		if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > 5*time.Second {
 			return fmt.Sprintf("the Lease has no current holder: %+v", lease.Spec)
@@ -145,7 +145,7 @@ func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 // metrics.
 func (c *twoNodes) awaitMetrics(t *testing.T, holder *corev1.Pod) {
 	t.Helper()
-	await(t, "the metrics to report the holder", func() string {
+	lab.Await(t, "the metrics to report the holder", func() string {
 		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -175,7 +175,7 @@ func (c *twoNodes) node(pod *corev1.Pod) *lab.Node {
 // ready waits until all Pods are ready and no node has taints.
 func (c *twoNodes) ready(t *testing.T) {
 	t.Helper()
-	await(t, "everything to be ready", func() string {
+	lab.Await(t, "everything to be ready", func() string {
 		nodes, err := c.cp.Kube(t).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -203,7 +203,7 @@ func (c *twoNodes) unready(t *testing.T) string {
 // awaitReplacement waits until another Pod of the same name is ready, on any node.
 func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	await(t, "another Pod "+pod.Name+" to be ready", func() string {
+	lab.Await(t, "another Pod "+pod.Name+" to be ready", func() string {
 		now, err := c.cp.Kube(t).CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
@@ -225,7 +225,7 @@ func (s *site) cordon(t *testing.T, n *lab.Node, closed bool) {
 // evict evicts a Pod like kubectl drain: it retries while a PodDisruptionBudget prevents the eviction.
 func (c *twoNodes) evict(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	await(t, "Pod "+pod.Name+" to be evicted", func() string {
+	lab.Await(t, "Pod "+pod.Name+" to be evicted", func() string {
 		if err := c.tryEvict(t, pod, metav1.DeleteOptions{}); err != nil {
 			return err.Error()
 		}
@@ -261,7 +261,7 @@ func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 			}
 		}
 	}
-	await(t, "the Pods to be ready on the other node", func() string {
+	lab.Await(t, "the Pods to be ready on the other node", func() string {
 		for _, pod := range c.pods(t, "") {
 			if at := c.node(&pod); at == nil || at == n {
 				return state(&pod)
@@ -276,7 +276,7 @@ func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 func (c *twoNodes) spreadReplicas(t *testing.T) {
 	t.Helper()
 	for _, component := range []string{v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP} {
-		await(t, "the replicas of "+component+" to be on two nodes", func() string {
+		lab.Await(t, "the replicas of "+component+" to be on two nodes", func() string {
 			pods := c.pods(t, component)
 			if len(pods) != 2 {
 				return fmt.Sprintf("%d Pods exist", len(pods))

@@ -77,7 +77,7 @@ func resourceVersions(t *testing.T, cp *lab.ControlPlane) map[string]string {
 // checkNothingLeft waits until the cluster has no more objects than before setup.
 func (s *site) checkNothingLeft(t *testing.T, cp *lab.ControlPlane, before []string) {
 	t.Helper()
-	await(t, "objects of setup to be deleted", func() string {
+	lab.Await(t, "objects of setup to be deleted", func() string {
 		var more []string
 		for _, o := range listObjects(t, cp) {
 			if !slices.Contains(before, o) && !createdByTest(o) {

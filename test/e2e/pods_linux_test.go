@@ -25,17 +25,11 @@ func restricted(t *testing.T, cp *lab.ControlPlane) string {
 	return namespace
 }
 
-// await is lab.Await.
-func await(t *testing.T, what string, check func() string) {
-	t.Helper()
-	lab.Await(t, what, check)
-}
-
 // readyPod waits until the only Pod with a label is ready, and returns it.
 func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod corev1.Pod) {
 	t.Helper()
 	client := cp.Kube(t)
-	await(t, "a Pod "+label+" to be ready", func() string {
+	lab.Await(t, "a Pod "+label+" to be ready", func() string {
 		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return err.Error()
@@ -106,7 +100,7 @@ func awaitSuccess(t *testing.T, cp *lab.ControlPlane, namespace, name string) st
 	client := cp.Kube(t)
 	pod := getPod(t, cp, namespace, name)
 	logIfFailed(t, cp, *pod)
-	await(t, "Pod "+name+" to succeed", func() string {
+	lab.Await(t, "Pod "+name+" to succeed", func() string {
 		pod = getPod(t, cp, namespace, name)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			return ""

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -161,104 +160,13 @@ func (v *vm) dial(ctx context.Context, network, address string) (conn net.Conn, 
 	return conn, err
 }
 
-// A stream is an open connection to the API server through the proxy. It sends continually, whether or not
-// echoes arrive, because a client that only reads does not detect a failed proxy.
-type stream struct {
-	conn *tls.Conn
-	done sync.WaitGroup
-
-	mu     sync.Mutex
-	err    error       // why the stream ended
-	echoes []time.Time // times at which echoes arrived
-}
-
-// stream opens a stream to the last address that DNS returned.
-func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*stream, error) {
+// stream opens a connection to the API server through the proxy, at the last address that DNS returned.
+func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*lab.Stream, error) {
 	dial, cancel := context.WithTimeout(ctx, lab.ProbeTimeout)
 	defer cancel()
 	conn, err := v.dialTLS(dial, ca, proxy)
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{conn: conn}
-	s.done.Go(func() { s.end(s.send()) })
-	s.done.Go(func() { s.end(s.receive()) })
-	return s, nil
-}
-
-func (s *stream) send() error {
-	for ; ; time.Sleep(lab.ProbeInterval) {
-		if err := s.conn.SetWriteDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
-			return err
-		}
-		if _, err := s.conn.Write([]byte("hello")); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *stream) receive() error {
-	for echo := make([]byte, 5); ; {
-		if err := s.conn.SetReadDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(s.conn, echo); err != nil {
-			return err
-		}
-		if string(echo) != "hello" {
-			return fmt.Errorf("%w: an echo of %q", errWrongAnswer, echo)
-		}
-		s.mu.Lock()
-		s.echoes = append(s.echoes, time.Now())
-		s.mu.Unlock()
-	}
-}
-
-// end records the first error, and closes the connection.
-func (s *stream) end(err error) {
-	s.mu.Lock()
-	if s.err == nil {
-		s.err, s.echoes = err, append(s.echoes, time.Now())
-	}
-	s.mu.Unlock()
-	_ = s.conn.Close()
-}
-
-// failure returns why the stream ended, or nil.
-func (s *stream) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// longestSilence returns the longest time since a time without an echo, up to the end of the stream if it has
-// ended.
-func (s *stream) longestSilence(since time.Time) (longest time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := since
-	for _, at := range s.echoes {
-		if at.After(since) {
-			longest, last = max(longest, at.Sub(last)), at
-		}
-	}
-	if s.err == nil {
-		longest = max(longest, time.Since(last))
-	}
-	return longest
-}
-
-// duration returns for how long since a time the stream was open.
-func (s *stream) duration(since time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		return time.Since(since)
-	}
-	return s.echoes[len(s.echoes)-1].Sub(since) // end appended its time
-}
-
-func (s *stream) close() {
-	_ = s.conn.Close()
-	s.done.Wait()
+	return lab.NewStream(conn, lab.ProbeInterval), nil
 }

@@ -70,7 +70,7 @@ func (s *site) carryOutRemedy(t *testing.T) {
 	}
 	slices.Sort(flags)
 	s.setupWithoutFlags(t, slices.Compact(flags)...)
-	await(t, "doctor to find nothing", func() string {
+	lab.Await(t, "doctor to find nothing", func() string {
 		if answer := s.doctor(t, "--fail-on", "warn", "--skip", "OOOI-DNS-004"); answer.Code != 0 {
 			return answer.Stdout + answer.Stderr
 		}
@@ -81,7 +81,7 @@ func (s *site) carryOutRemedy(t *testing.T) {
 // remedies waits until doctor reports differences from the rendered objects, with remedies that run setup, and returns them.
 func (s *site) remedies(t *testing.T) (remedies []string) {
 	t.Helper()
-	await(t, "a remedy of OOOI-INF-002", func() string {
+	lab.Await(t, "a remedy of OOOI-INF-002", func() string {
 		answer := s.doctor(t, "-o", "json", "--only", "OOOI-INF-002")
 		d := &faults.Diagnosis{}
 		if err := json.Unmarshal([]byte(answer.Stdout), d); err != nil {

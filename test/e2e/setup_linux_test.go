@@ -5,9 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -184,15 +182,8 @@ func (s *site) bootOn(t *testing.T, bridge, name, mac string) *vm {
 	if v.mac, err = net.ParseMAC(mac); err != nil {
 		t.Fatal(err)
 	}
-	script, lease := filepath.Join(v.Dir, "hook"), filepath.Join(v.Dir, "lease")
-	const hook = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\nip address add $ip/$mask dev eth0\nip route add default via $router\necho \"$ip $hostname $dns\" > %s\n"
-	lab.Must(t, os.WriteFile(script, fmt.Appendf(nil, hook, lease), 0o700))
-	v.Run(t, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-t", "20", "-T", "1", "-O", "hostname", "-s", script)
-	data, err := os.ReadFile(lease)
-	lab.Must(t, err)
-	if _, err := fmt.Sscan(string(data), &v.address, &v.hostname, &v.dns); err != nil {
-		t.Fatalf("lease of %s is %q: %v", name, data, err)
-	}
+	lease := v.UDHCPC(t)
+	v.address, v.hostname, v.dns = lease["ip_address"], lease["host_name"], lease["domain_name_servers"]
 	return v
 }
 

@@ -66,7 +66,7 @@ func TestStandaloneProxy(t *testing.T) {
 	client.Run(t, "ip", "address", "add", "192.168.100.50/24", "dev", "eth0")
 	reach := func(name string, port int, address string) {
 		t.Helper()
-		await(t, fmt.Sprintf("%s:%d to lead to its server", name, port), func() string {
+		lab.Await(t, fmt.Sprintf("%s:%d to lead to its server", name, port), func() string {
 			got, err := client.Command(t.Context(), "sh", "-c", "sleep 1 | "+clientOf(s.roots, name, address, port)).Output()
 			if first, _, _ := strings.Cut(string(got), "\n"); first != name {
 				return fmt.Sprintf("it leads to %q: %v", got, err)
@@ -80,7 +80,7 @@ func TestStandaloneProxy(t *testing.T) {
 	deployed = append(deployed, "proxyserver/mycluster-proxy -n hosted-clusters")
 	reach(api, 6443, "192.168.100.4")
 	reach(oauth, 443, "192.168.100.4")
-	await(t, "the proxy to be ready", func() string {
+	lab.Await(t, "the proxy to be ready", func() string {
 		out := s.oooi(t, "-n", "hosted-clusters", "status", "mycluster-proxy")
 		return map[bool]string{false: out}[strings.Contains(out, "Ready:       True")]
 	})

@@ -111,7 +111,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 
 	healthy := func(t *testing.T) {
 		t.Helper()
-		await(t, "all scenarios to pass", func() string { return strings.Join(s.verify(t).notPassed(), ", ") })
+		lab.Await(t, "all scenarios to pass", func() string { return strings.Join(s.verify(t).notPassed(), ", ") })
 	}
 	t.Run("healthy", healthy)
 	if diff := cmp.Diff(before, s.everything(t)); diff != "" {
@@ -127,12 +127,12 @@ func TestVerifyOnTheNode(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		await(t, "the test to leave nothing", func() string { return cmp.Diff(before, s.everything(t)) })
+		lab.Await(t, "the test to leave nothing", func() string { return cmp.Diff(before, s.everything(t)) })
 	})
 	for _, f := range lab.Sample(s.breaks(), 4) {
 		t.Run(f.want[0], func(t *testing.T) {
 			f.inject(t)
-			await(t, "the scenario to fail", func() string {
+			lab.Await(t, "the scenario to fail", func() string {
 				if got := s.verify(t).notPassed(); !slices.Equal(got, f.want) {
 					return fmt.Sprintf("not passed: %q, want %q", got, f.want)
 				}
@@ -158,7 +158,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		running.Go(func() { r = s.verify(t, "--disruptive", "--yes", "--only", "replace-dns") })
-		await(t, "the client", func() string { // before it deletes the pod, all services must have answered for two seconds
+		lab.Await(t, "the client", func() string { // before it deletes the pod, all services must have answered for two seconds
 			pods := s.pods(t, "test")
 			if len(pods) != 1 || pods[0].Spec.NodeName == "" {
 				return fmt.Sprintf("%d pods", len(pods))
@@ -178,7 +178,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 			t.Errorf("the reason is not in %+v", r.Results[0])
 		}
 	})
-	await(t, "the pod of DNS", func() string {
+	lab.Await(t, "the pod of DNS", func() string {
 		for _, pod := range s.pods(t, v1alpha1.ComponentDNS) {
 			if ready(&pod) {
 				return ""
@@ -206,7 +206,7 @@ func (s *site) cutOff(t *testing.T) {
 	for name, line := range pods {
 		page, stale, _ := strings.Cut(line, " ")
 		expected, ip := regexp.MustCompile("(?m)^"+stale), getPod(t, s.cp, "clusters", name).Status.PodIP
-		await(t, name+" to notice", func() string {
+		lab.Await(t, name+" to notice", func() string {
 			if _, text := lab.Get(t, "http://"+ip+page); !expected.Match(text) {
 				return "it has not"
 			}

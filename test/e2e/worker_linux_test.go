@@ -180,7 +180,7 @@ func (s *site) checkShop(t *testing.T, vm *vm) {
 	names := filepath.Join(vm.Dir, "resolv.conf")
 	lab.Must(t, os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600))
 	const curl = `mount --bind "$0" /etc/resolv.conf && curl --silent --show-error --max-time 5 --cacert "$1" "$2"`
-	await(t, "the shop to respond to a VM", func() string {
+	lab.Await(t, "the shop to respond to a VM", func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		output, err := vm.Command(ctx, "unshare", "--mount", "sh", "-c", curl, names, s.roots, "https://"+shop+"/page").CombinedOutput()

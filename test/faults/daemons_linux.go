@@ -167,7 +167,7 @@ func (r *Running) selectOtherDHCP(mac string) {
 	r.Undo(r.forgetClients)
 	r.Undo(lab.OtherDHCP(r.T, "net1", "192.0.2"))
 	own.Signal(r.T, syscall.SIGSTOP) // it reads the requests later
-	lab.RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
+	lab.NewMachine(r.T, "net1", mac).UDHCPC(r.T)
 	own.Signal(r.T, syscall.SIGCONT)
 }
 

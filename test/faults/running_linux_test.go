@@ -73,7 +73,7 @@ func testClientLease(t *testing.T, r *faults.Running) {
 	lab.Must(t, err)
 	registered := testclient.Object("clusters", "demo", name, address, testclient.MaxAge)
 	lab.Must(t, r.Client.Create(t.Context(), registered))
-	lab.RequestAddress(t, lab.NewMachine(t, "net1", mac))
+	lab.NewMachine(t, "net1", mac).UDHCPC(t)
 	list := &coordinationv1.LeaseList{}
 	lab.Must(t, r.Client.List(t.Context(), list, client.InNamespace("clusters")))
 	at := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool {

@@ -118,6 +118,28 @@ func (c *DHClient) Lease(tb testing.TB) map[string]string {
 	return lease
 }
 
+// udhcpcHook configures the interface and the default route, and prints the lease with dhclient's variable names.
+const udhcpcHook = `#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip address add "$ip/$mask" dev "$interface"
+ip route add default via "$router"
+echo "ip_address=$ip subnet_mask=$subnet routers=$router domain_name_servers=$dns host_name=$hostname"
+`
+
+// UDHCPC requests a lease with BusyBox's udhcpc, which then ends, and returns it as DHClient.Lease.
+func (m *Machine) UDHCPC(tb testing.TB) map[string]string {
+	tb.Helper()
+	hook := filepath.Join(m.Dir, "udhcpc-hook")
+	Must(tb, os.WriteFile(hook, []byte(udhcpcHook), 0o700))
+	lease := map[string]string{}
+	out := m.Run(tb, "busybox", "udhcpc", "-i", m.Device, "-n", "-q", "-f", "-t", "30", "-T", "1", "-O", "hostname", "-s", hook)
+	for word := range strings.FieldsSeq(out) {
+		name, value, _ := strings.Cut(word, "=")
+		lease[name] = value
+	}
+	return lease
+}
+
 // DHCP starts ISC dhclient on the machine, waits for a lease, and returns it as DHClient.Lease.
 func (m *Machine) DHCP(tb testing.TB) map[string]string {
 	tb.Helper()

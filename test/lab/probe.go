@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -39,8 +40,8 @@ type Request struct {
 	done bool // has a result
 }
 
-// Run sends requests until the context is done, and returns when all have a result.
-func (p *Probe) Run(ctx context.Context) {
+// run sends requests until the context is done, and returns when all have a result.
+func (p *Probe) run(ctx context.Context) {
 	tick := time.NewTicker(cmp.Or(p.Every, ProbeInterval))
 	defer tick.Stop()
 	var open sync.WaitGroup
@@ -64,6 +65,17 @@ func (p *Probe) Run(ctx context.Context) {
 			p.mu.Unlock()
 		})
 	}
+}
+
+// Start runs the probe until stop is called, at the latest at the end of the test.
+func (p *Probe) Start(tb testing.TB) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.run(ctx) }()
+	stop = func() { cancel(); <-done }
+	tb.Cleanup(stop)
+	return stop
 }
 
 // Since returns copies of the requests sent since a time, up to the first one without a result.

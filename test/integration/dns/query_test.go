@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,10 +97,8 @@ func (c *coredns) await(t *testing.T, questions ...question) {
 func startLoad(t *testing.T, c *coredns, questions []question) (stop func()) {
 	t.Helper()
 	const rate, tooLow = 50, 20 // for each question and second; at a lower rate the test fails
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
 	var probes []*lab.Probe
+	var stops []func()
 	for _, q := range questions {
 		p := &lab.Probe{Name: q.String(), Every: time.Second / rate, Timeout: 10 * time.Second, Ask: func(ctx context.Context) error {
 			if got := c.ask(ctx, q); got != q.want {
@@ -109,15 +106,15 @@ func startLoad(t *testing.T, c *coredns, questions []question) (stop func()) {
 			}
 			return nil
 		}}
-		probes = append(probes, p)
-		running.Go(func() { p.Run(ctx) })
+		probes, stops = append(probes, p), append(stops, p.Start(t))
 	}
 	started := time.Now()
 	return func() {
 		t.Helper()
 		elapsed := time.Since(started)
-		cancel()
-		running.Wait()
+		for _, stop := range stops {
+			stop()
+		}
 		count, slowest, wrong := 0, time.Duration(0), map[string]int{}
 		for _, p := range probes {
 			for _, r := range p.Since(started) {

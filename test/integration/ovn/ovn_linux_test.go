@@ -55,7 +55,7 @@ func TestVMsReachTheControlPlane(t *testing.T) {
 	leased := map[string]bool{}
 	for dhcp, get := range map[string]func(*lab.Machine) map[string]string{
 		"dhclient": func(vm *lab.Machine) map[string]string { return vm.DHCP(t) }, // continues to renew the lease
-		"udhcpc":   func(vm *lab.Machine) map[string]string { return udhcpc(t, vm) },
+		"udhcpc":   func(vm *lab.Machine) map[string]string { return vm.UDHCPC(t) },
 	} {
 		for _, node := range []string{"n1", "n2"} {
 			host := 0x10 + len(leased)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -189,26 +187,6 @@ func (s *site) newRouter() client {
 	}
 	router.Run(s, "ip", "address", "add", behind.String(), "dev", "lo")
 	return client{router, behind}
-}
-
-// udhcpcHook configures the interface's address, and prints the lease with dhclient's variable names.
-const udhcpcHook = `#!/bin/sh
-[ "$1" = bound ] || exit 0
-ip address add "$ip/$mask" dev "$interface"
-echo "ip_address=$ip subnet_mask=$subnet routers=$router domain_name_servers=$dns"
-`
-
-// udhcpc gets a lease with BusyBox's udhcpc.
-func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
-	t.Helper()
-	hook := filepath.Join(vm.Dir, "hook")
-	lab.Must(t, os.WriteFile(hook, []byte(udhcpcHook), 0o700))
-	output, lease := vm.Run(t, "busybox", "udhcpc", "-i", vm.Device, "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", hook), map[string]string{}
-	for word := range strings.FieldsSeq(output) {
-		name, value, _ := strings.Cut(word, "=")
-		lease[name] = value
-	}
-	return lease
 }
 
 // resolve queries a DNS server on the VLAN, as lab.Resolve.

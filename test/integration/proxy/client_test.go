@@ -5,13 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,19 +167,17 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 	return conn
 }
 
-// stream is a connection that sends a number of ticks: each must be echoed before the next is sent.
+// stream is a connection through the proxy on which each number must be echoed.
 type stream struct {
-	what  string
-	conn  net.Conn
-	ticks atomic.Int64
-	stop  atomic.Bool
-	done  chan error
+	*lab.Stream
+
+	what string
 }
 
 // startStream starts a stream to a name as soon as that leads to a backend.
 func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream {
 	t.Helper()
-	st := &stream{what: fmt.Sprintf("%s on port %d", h.sni, port), done: make(chan error, 1)}
+	st := &stream{what: fmt.Sprintf("%s on port %d", h.sni, port)}
 	lab.Await(t, st.what+" to lead to "+want, func() string {
 		conn, name, err := s.dial(t.Context(), s.at(3, port), h)
 		if err != nil {
@@ -191,74 +187,38 @@ func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream
 			_ = conn.Close()
 			return "leads to " + name
 		}
-		st.conn = conn
+		st.Stream = lab.NewStream(conn, 2*time.Millisecond)
 		return ""
 	})
-	go func() { st.done <- st.run() }()
-	t.Cleanup(st.close)
+	t.Cleanup(st.Close)
 	return st
 }
 
-func (st *stream) close() {
-	st.stop.Store(true)
-	_ = st.conn.Close()
-}
-
-func (st *stream) run() error {
-	var sent, got [8]byte
-	for !st.stop.Load() {
-		n := st.ticks.Load()
-		binary.BigEndian.PutUint64(sent[:], uint64(n))
-		err := st.conn.SetDeadline(time.Now().Add(dialTimeout))
-		if err == nil {
-			_, err = st.conn.Write(sent[:])
-		}
-		if err == nil {
-			_, err = io.ReadFull(st.conn, got[:])
-		}
-		if err != nil {
-			return fmt.Errorf("tick %d: %w", n, err)
-		}
-		if got != sent {
-			return fmt.Errorf("tick %d was echoed as %d", n, binary.BigEndian.Uint64(got[:]))
-		}
-		st.ticks.Add(1)
-		time.Sleep(time.Millisecond) // leaves processor time for other tests
-	}
-	return nil
-}
-
-// awaitTicks waits for n further ticks.
-func (st *stream) awaitTicks(t *testing.T, n int64) {
+// awaitEchoes waits for n further echoes.
+func (st *stream) awaitEchoes(t *testing.T, n int) {
 	t.Helper()
-	target := st.ticks.Load() + n
-	lab.Poll(t, fmt.Sprintf("%d more ticks of %s", n, st.what), func() bool {
-		select {
-		case err := <-st.done:
+	target := st.Echoes() + n
+	lab.Poll(t, fmt.Sprintf("%d more echoes of %s", n, st.what), func() bool {
+		if err := st.Failure(); err != nil {
 			t.Fatalf("stream to %s failed: %v", st.what, err)
-		default:
 		}
-		return st.ticks.Load() >= target
+		return st.Echoes() >= target
 	})
 }
 
-// end waits for one more tick, stops the stream and checks that no tick was lost.
+// end waits for one more echo, which fails the test if one was lost, and closes the stream.
 func (st *stream) end(t *testing.T) {
 	t.Helper()
-	st.awaitTicks(t, 1)
-	st.stop.Store(true)
-	if err := <-st.done; err != nil {
-		t.Errorf("stream to %s failed: %v", st.what, err)
-	}
+	st.awaitEchoes(t, 1)
+	st.Close()
 }
 
 // awaitClose waits until the proxy closes the stream, and fails the test if that takes longer than within.
 func (st *stream) awaitClose(t *testing.T, within time.Duration) {
 	t.Helper()
-	select {
-	case err := <-st.done:
-		t.Logf("stream to %s was closed: %v", st.what, err)
-	case <-time.After(within):
-		t.Errorf("stream to %s was not closed within %s", st.what, within)
+	began := time.Now()
+	lab.Poll(t, "the stream to "+st.what+" to be closed", func() bool { return st.Failure() != nil })
+	if took := time.Since(began); took > within {
+		t.Errorf("the stream to %s was closed after %s, want at most %s", st.what, took, within)
 	}
 }

@@ -72,7 +72,6 @@ func TestOnlyTheKubeletEndsConnections(t *testing.T) {
 	default:
 	}
 	st.end(t)
-	st.close()
 	for _, result := range hooks {
 		if r := <-result; r.status != http.StatusOK {
 			t.Errorf("a hook got status %d after %s", r.status, r.after)

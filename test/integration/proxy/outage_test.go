@@ -24,7 +24,7 @@ func TestConnectionsSurviveOutages(t *testing.T) {
 	awaitStreams := func() {
 		t.Helper()
 		for _, st := range streams {
-			st.awaitTicks(t, 100)
+			st.awaitEchoes(t, 100)
 		}
 	}
 	awaitStreams()

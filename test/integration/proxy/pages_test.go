@@ -87,7 +87,7 @@ func (s *site) testTrafficByName(t *testing.T) {
 		request(t, s.at(3, 80), "GET", fmt.Sprintf("random%d.example.org", i), "/")
 	}
 	open := s.startStream(t, 6443, hello{sni: s.in("api")}, "kube-apiserver")
-	open.awaitTicks(t, 100) // each has 8 bytes in both directions
+	open.awaitEchoes(t, 100) // each has 8 bytes in both directions
 
 	tcp := func(stat string, port int, name string) string {
 		return fmt.Sprintf(`envoy_tcp_downstream_cx_%s{port="%d",tenant="clusters/%s",server_name="%s"}`, stat, port, s.name, name)
@@ -116,13 +116,13 @@ func (s *site) testTrafficByName(t *testing.T) {
 		maps.DeleteFunc(got, func(name string, _ float64) bool { _, wanted := want[name]; return !wanted })
 		return cmp.Diff(want, got)
 	})
-	const tickBytes = 100 * 8
+	const echoBytes = 100 * 8
 	for _, name := range []string{
 		tcp("rx_bytes_total", 6443, s.in("api")), tcp("tx_bytes_total", 6443, s.in("api")),
 		cluster("rx_bytes_total", "kube-apiserver/6443"), cluster("tx_bytes_total", "kube-apiserver/6443"),
 	} {
-		if got := after[name] - before[name]; got < tickBytes {
-			t.Errorf("%s has grown by %v, want at least %d", name, got, tickBytes)
+		if got := after[name] - before[name]; got < echoBytes {
+			t.Errorf("%s has grown by %v, want at least %d", name, got, echoBytes)
 		}
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after))); diff != "" {

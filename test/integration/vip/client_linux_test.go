@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
@@ -45,13 +44,7 @@ func (c *client) start(t *testing.T) {
 		_, err := c.machine.Greeting(ctx, netip.Addr{}, netip.AddrPortFrom(floating, port))
 		return err
 	}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { c.dials.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
+	c.dials.Start(t)
 }
 
 // The times in which the replicas that have replied to ARP probes are taken as the holders.
