@@ -2,14 +2,9 @@ package apps_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -89,40 +84,4 @@ func TestLastAddressIsKeptDuringAHostedClusterOutage(t *testing.T) {
 		return ""
 	})
 	d.awaitAddress(time.Now(), "192.0.2.210", "NOERROR")
-}
-
-// TestRemovedAppsNamesAreNotAnswered disables apps ingress, and then deletes the Infra.
-func TestRemovedAppsNamesAreNotAnswered(t *testing.T) {
-	d := newDataPlane(t, "192.0.2.200/32")
-	d.backend("192.0.2.200")
-	awaitRemoval := func() {
-		t.Helper()
-		lab.Await(t, "the apps names to be removed", func() string {
-			for what, got := range map[string]string{
-				"VMs": d.resolve(t.Context(), vm, dns.TypeA), "pods": d.resolve(t.Context(), pod, dns.TypeA),
-			} {
-				if got != "NXDOMAIN" {
-					return "A for " + what + " is " + got
-				}
-			}
-			if got := d.connect(t.Context(), proxy); !strings.Contains(got, "handshake") {
-				return "TLS is " + got
-			}
-			return ""
-		})
-	}
-	d.ApplyInfra(tenant.AppsIngress(""))
-	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
-	d.ApplyInfra("{enabled: false}")
-	awaitRemoval() // the names are now routed to the API server like other names of the cluster, and that has no backend
-	d.ApplyInfra(tenant.AppsIngress(""))
-	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
-	lab.Must(t, d.Client.Delete(t.Context(), &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo"}}))
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		for what, where := range map[string]string{"VMs": vm, "pods": pod} {
-			if got := d.resolve(t.Context(), where, dns.TypeA); got == "NXDOMAIN" {
-				t.Fatalf("the Infra disappeared, and A for %s is %s; want the address as before", what, got)
-			}
-		}
-	}
 }

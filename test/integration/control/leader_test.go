@@ -13,13 +13,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// election is a management cluster without hosted clusters.
-var election = lab.Shared{
-	Config: lab.Config{Name: "election", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
-}
-
 func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
-	cp := election.Get(t)
+	cp := tenants.Management.Get(t)
 	tenant.InstallControl(t, cp)
 	namespace := cp.Namespace(t)
 	replicas := []*lab.Replica{tenants.NewReplica(t, cp, "control-0", "--lease-duration", "6s"), tenants.NewReplica(t, cp, "control-1", "--lease-duration", "6s")}

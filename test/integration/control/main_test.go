@@ -22,7 +22,7 @@ var network = lab.Network{
 var tenants = tenant.NewLab(&network)
 
 func TestMain(m *testing.M) {
-	if code := tenants.Main(m, &election); code != 0 {
+	if code := tenants.Main(m); code != 0 {
 		os.Exit(code)
 	}
 }

@@ -179,6 +179,7 @@ func TestDroppedPackets(t *testing.T) {
 
 // TestOtherServersAreHeard runs another server on the network, and one that only refuses addresses.
 func TestOtherServersAreHeard(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s, _, srv := newWorker(t)
 	s.newMachine(t, mac1).dial(t, 68).lease(t) // our own broadcasts are not heard
 	lab.OtherDHCP(t, s.bridge, "192.0.2")

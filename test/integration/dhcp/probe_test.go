@@ -44,6 +44,7 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 // TestNeighborsAreReported expects coredhcp to report which host answers for the addresses of servers and of a VM, the
 // host that takes one, and the last answer of a VM that is cut off.
 func TestNeighborsAreReported(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s, c := newSite(t), newCluster(t)
 	proxy, other := s.newMachine(t, mac1), s.newMachine(t, mac2)
 	proxy.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")

@@ -19,6 +19,7 @@ func (c *cluster) leasedbPlugin(address string) string {
 // TestReplicaIsNoOtherServer runs two replicas, whose configurations do not name each other, and another server. A VM selects each
 // of them.
 func TestReplicaIsNoOtherServer(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s, c := newSite(t), newCluster(t)
 	c.cp.MustApply(t, c.vm("a", mac1), c.vm("b", mac2))
 	var servers []*server

@@ -17,42 +17,31 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkRecreation recreates mirrored Services under other names, one after the other among 500, and measures the time
-// from the API server's reply until a watch reports the updated Ingress, or the alias that stands for the new Service.
-//
-//	go test -run xxx -bench Recreation -benchtime 500x ./test/integration/ingress
-func BenchmarkRecreation(b *testing.B) {
-	for mode, aliases := range map[string]bool{"Direct": false, "Alias": true} {
-		b.Run(mode, func(b *testing.B) {
-			f := newFleet(b, 500, 500, aliases)
-			f.start(b)
-			b.ResetTimer()
-			times := f.recreate(b, b.N)
-			b.StopTimer()
-			report(b, "", times)
-			b.ReportMetric(f.replica.Metric(b, "process_cpu_seconds_total"), "cpu-s")
-		})
-	}
-}
-
-// BenchmarkFleet measures 5,000 Services and 1,000 VirtualIngresses: the daemon's memory, the time of a start
-// until all Ingresses exist, and the time until an Ingress is updated after one Service was recreated, or
-// 1,000 at once.
+// BenchmarkFleet measures many Services and VirtualIngresses: the daemon's memory, the time of a start until all Ingresses exist, and
+// the time from the API server's reply, when a mirrored Service was recreated under another name, until a watch reports the updated
+// Ingress, or the alias that stands for the new Service: for one Service after the other, and for one of each VirtualIngress at once.
 //
 //	go test -run xxx -bench Fleet -benchtime 1000x -timeout 60m ./test/integration/ingress
 func BenchmarkFleet(b *testing.B) {
-	f := newFleet(b, 5000, 1000, false)
-	f.start(b)
-	full := f.resident(b)
-	b.ResetTimer() // deletes metrics that were reported before
-	report(b, "one-", f.recreate(b, b.N))
-	b.StopTimer()
-	b.ReportMetric(f.cold.Seconds(), "cold-s")
-	b.ReportMetric(f.empty, "empty-MB")
-	b.ReportMetric(full, "full-MB")
-	report(b, "burst-", f.burst(b))
-	b.ReportMetric(f.replica.Metric(b, "process_cpu_seconds_total"), "cpu-s")
-	b.ReportMetric(f.resident(b), "after-MB")
+	for _, size := range []struct {
+		services, virtual int
+		aliases           bool
+	}{{500, 500, false}, {500, 500, true}, {5000, 1000, false}} {
+		b.Run(fmt.Sprintf("%d Services, aliases %t", size.services, size.aliases), func(b *testing.B) {
+			f := newFleet(b, size.services, size.virtual, size.aliases)
+			f.start(b)
+			full := f.resident(b)
+			b.ResetTimer() // deletes metrics that were reported before
+			report(b, "one-", f.recreate(b, b.N))
+			b.StopTimer()
+			b.ReportMetric(f.cold.Seconds(), "cold-s")
+			b.ReportMetric(f.empty, "empty-MB")
+			b.ReportMetric(full, "full-MB")
+			report(b, "burst-", f.burst(b))
+			b.ReportMetric(f.replica.Metric(b, "process_cpu_seconds_total"), "cpu-s")
+			b.ReportMetric(f.resident(b), "after-MB")
+		})
+	}
 }
 
 // report reports the median and the 99th percentile of times in milliseconds.

@@ -153,28 +153,6 @@ func TestIngressIsDeletedAndRenamed(t *testing.T) {
 	s.AwaitBackend("web", "second")
 }
 
-func TestRemovedFieldsAreRemovedFromTheIngress(t *testing.T) {
-	start(t)
-	s := newSite(t)
-	s.Service("first", "app: web", "{port: 80}")
-	annotated := func(text, annotations string) string {
-		return strings.Replace(text, "{name: web}", "{name: web, annotations: {"+annotations+"}}", 1)
-	}
-	s.Apply(annotated(virtualIngress("web", "ingressClassName: nginx", "tls: [{hosts: [a.example.com], secretName: a}]"), "a.example.com/x: one, b.example.com/y: two"))
-	s.AwaitBackend("web-generated", "first")
-
-	// Annotations of other managers are kept.
-	s.Apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web-generated, annotations: {theirs.example.com/z: three}}}`)
-	s.Apply(annotated(virtualIngress("web"), "a.example.com/x: one"))
-	lab.Poll(t, "the Ingress to be updated", func() bool {
-		i := s.Ingress("web-generated")
-		return i.Annotations["b.example.com/y"] == "" && i.Spec.IngressClassName == nil && len(i.Spec.TLS) == 0
-	})
-	if i := s.Ingress("web-generated"); i.Annotations["a.example.com/x"] != "one" || i.Annotations["theirs.example.com/z"] != "three" {
-		t.Errorf("annotations %v", i.Annotations)
-	}
-}
-
 // TestAPIServerOutage checks readiness without the API server, and that changes after the outage are served.
 func TestAPIServerOutage(t *testing.T) {
 	r := start(t, "--lease-duration", "60s")

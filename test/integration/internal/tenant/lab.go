@@ -42,9 +42,9 @@ func NewLab(network *lab.Network) *Lab {
 	}
 }
 
-// Main is the TestMain of a package: it runs the tests in the network, stops the Lab's control planes
-// and the other ones, and returns the exit code.
-func (l *Lab) Main(m *testing.M, others ...*lab.Shared) (code int) {
+// Main is the TestMain of a package: it runs the tests in the network, stops the Lab's control planes,
+// and returns the exit code.
+func (l *Lab) Main(m *testing.M) (code int) {
 	ctrllog.SetLogger(logr.Discard())
-	return l.Network.Main(m, append(others, &l.Management, &l.Hosted)...)
+	return l.Network.Main(m, &l.Management, &l.Hosted)
 }
