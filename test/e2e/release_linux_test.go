@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,28 +152,17 @@ func (d *disconnected) serveMirror(t *testing.T, ca *lab.CA) {
 	const user, password = "site", "secret"
 	behind, _ := d.p.NewRegistry(t)
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
-	listener, err := net.Listen("tcp", mirrorHost)
-	lab.Must(t, err)
 	host, _, _ := net.SplitHostPort(mirrorHost)
-	server := &http.Server{
-		// crane's registry reads one upload at a time. In HTTP/2 the others would use up the window of the connection.
-		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{ca.Certificate(t, host)}, MinVersion: tls.VersionTLS12},
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if name, given, ok := r.BasicAuth(); !ok || name != user || given != password {
-				w.Header().Set("WWW-Authenticate", `Basic realm="mirror"`)
-				w.WriteHeader(http.StatusUnauthorized)
-				return
-			}
-			proxy.ServeHTTP(w, r)
-		}),
-	}
-	go func() {
-		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
+	// crane's registry reads one upload at a time. In HTTP/2, which ServeHTTP does not offer, the others would use up the window of the
+	// connection.
+	lab.ServeHTTP(t, mirrorHost, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, given, ok := r.BasicAuth(); !ok || name != user || given != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="mirror"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
 		}
-	}()
-	t.Cleanup(func() { _ = server.Close() })
+		proxy.ServeHTTP(w, r)
+	}), ca.Certificate(t, host))
 	folder := t.TempDir()
 	d.config = fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, mirrorHost, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 	authority := filepath.Join(folder, "ca.crt")

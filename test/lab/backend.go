@@ -159,7 +159,7 @@ func ServeTCP(tb testing.TB, address string, handle func(net.Conn)) {
 	startBackend(tb, address, "", func(_ *Backend, conn net.Conn) { handle(conn) })
 }
 
-// ServeHTTP runs an HTTP server at an address until the test ends, with TLS if there are certificates, of which it selects one by SNI.
+// ServeHTTP runs an HTTP/1.1 server at an address until the test ends, with TLS if there are certificates, of which it selects one by SNI.
 func ServeHTTP(tb testing.TB, address string, handler http.Handler, certificates ...tls.Certificate) {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)

@@ -3,12 +3,10 @@
 package vm_test
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -72,26 +70,13 @@ func newSite(t *testing.T) *site {
 // serveIgnition starts a stand-in for HyperShift's ignition server.
 func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	t.Helper()
-	certificate, err := tls.X509KeyPair(ca.Issue(t, ignitionName))
-	lab.Must(t, err)
-	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-	lab.Must(t, err)
-	silent := log.New(io.Discard, "", 0) // Envoy's health checks close their connections without a request
-	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	lab.ServeHTTP(t, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ignition" || r.Host != ignitionName {
 			http.NotFound(w, r)
 			return
 		}
 		_, _ = io.WriteString(w, ignition)
-	})}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		lab.Report(t, server.Close())
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	}), ca.Certificate(t, ignitionName))
 }
 
 func (s *site) startDHCP(t *testing.T, cp *lab.ControlPlane) {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,8 +28,6 @@ const nodePort = 30080
 // after its name.
 func startServer(t *testing.T, address, name string) {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(address, strconv.Itoa(nodePort)))
-	lab.Must(t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 	mux.Handle("/echo", websocket.Server{Handler: func(conn *websocket.Conn) {
@@ -41,11 +38,7 @@ func startServer(t *testing.T, address, name string) {
 			}
 		}
 	}})
-	server := httptest.NewUnstartedServer(mux)
-	_ = server.Listener.Close()
-	server.Listener = l
-	server.Start()
-	t.Cleanup(server.Close)
+	lab.ServeHTTP(t, net.JoinHostPort(address, strconv.Itoa(nodePort)), mux)
 }
 
 // browser is an HTTP client for one host.
