@@ -70,7 +70,7 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{
-		Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo"}},
+		Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo", ns + "/second"}},
 	})
 	await(t, store, "a sync without objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 
@@ -93,6 +93,19 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 	await(t, store, "the new address", func(s *model.Snapshot) bool {
 		return has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.4") && has(s.VLANs[0].View, host, "192.0.2.4")
 	})
+
+	// A second VLAN of the cluster. Pods use the proxies that are ready.
+	apply(t, cp, lab.Site{Namespace: ns, Name: "second", VLAN: "198.51.100"}.Infra(
+		"spec: {hostedClusterRef: {name: demo}, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: 198.51.100.4, internalProxyService: 10.96.0.9}}}"))
+	await(t, store, "both proxies", func(s *model.Snapshot) bool { return len(addresses(s.Pod(), "api.demo.example.com")) == 2 })
+	lab.Must(t, cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: %s}
+status:
+  conditions: [{type: ProxyReady, status: "False", reason: Test, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]
+`, ns)))
+	await(t, store, "the proxy that is ready", func(s *model.Snapshot) bool { return has(s.Pod(), "api.demo.example.com", "10.96.0.9") })
 
 	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
 		t.Fatal(err)

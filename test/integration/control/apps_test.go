@@ -66,7 +66,8 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 
 func TestAddressDeadline(t *testing.T) {
 	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
-	deletePool(n)
+	// With its status, which may say that it is full, because MetalLB does not run here.
+	lab.Must(t, n.Hosted.DeleteYAML(t.Context(), []byte("{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}}")))
 	n.ApplyPool("192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", addressDeadline: 3s"))
@@ -187,29 +188,4 @@ func TestAnotherInfraTakesOver(t *testing.T) {
 		return ""
 	})
 	n.AwaitNoReader()
-}
-
-// TestAddressesOutsideTheAllowedRangeAreRejected sets addresses in the Service's status, which the owner of
-// the hosted cluster can do.
-func TestAddressesOutsideTheAllowedRangeAreRejected(t *testing.T) {
-	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
-	deletePool(n) // its status may still say that it is full, because MetalLB does not run here
-	n.ApplyPool("192.0.2.96/29")
-	tenants.NewReplica(t, n.Management, "control").Start(t)
-	n.ApplyInfra(tenant.AppsIngress(""))
-	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "")
-	for _, address := range []string{"169.254.169.254", "192.0.2.3"} {
-		n.AssignAddresses(address)
-		n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAllowed, address)
-	}
-	n.AssignAddresses("192.0.2.99")
-	n.Await(tenant.Ready, "", "", "192.0.2.99")
-	n.AssignAddresses("169.254.169.254")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAllowed, "169.254.169.254", "192.0.2.99")
-}
-
-// deletePool deletes MetalLB's pool and with it the pool's status.
-func deletePool(n *tenant.Tenant) {
-	n.Helper()
-	lab.Must(n, n.Hosted.DeleteYAML(n.Context(), []byte("{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}}")))
 }
