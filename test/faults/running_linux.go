@@ -97,7 +97,7 @@ var runningCluster = demo.HostedClusterWithHosts()
 
 // runningVM returns a VM that exists before setup, and its Lease.
 func runningVM(digit string, address int) string {
-	return demo.VirtualMachineInstance("worker-"+digit, "02:00:00:00:00:0"+digit, lab.RunningSince(longAgo)) +
+	return demo.VirtualMachineInstance("worker-"+digit, "02:00:00:00:00:0"+digit, runningSince(longAgo)) +
 		demo.Lease(demo.IP(address), "bound", "clusters-demo/worker-"+digit+"/vlan", time.Now())
 }
 

@@ -150,12 +150,6 @@ func OwnedByVM(name, uid string) string {
 		name, cmp.Or(uid, "0f3b7d4e-0000-4000-8000-000000000001"))
 }
 
-// RunningSince is a change of a VirtualMachineInstance: its status says that it runs since a time.
-func RunningSince(since time.Time) string {
-	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}",
-		since.UTC().Format(time.RFC3339))
-}
-
 // Namespaces returns namespaces.
 func Namespaces(names ...string) string {
 	var list strings.Builder

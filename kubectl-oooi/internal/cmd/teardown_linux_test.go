@@ -3,10 +3,12 @@ package cmd
 import (
 	"bufio"
 	"bytes"
+	"fmt"
+	"os"
 	"strings"
-	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -14,22 +16,23 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A lockedBuffer is read while a command writes to it.
-type lockedBuffer struct {
-	mutex sync.Mutex
-	all   bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(text []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.all.Write(text)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.all.String()
+// terminal opens a pseudoterminal of 20 columns, and returns the master and the slave.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	lab.Must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	lab.Must(t, err)
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR, 0); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	lab.Must(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}))
+	return master, slave
 }
 
 // TestSetupDuringTheQuestion runs setup while teardown asks for confirmation: setup does not wait for the answer, and
@@ -37,10 +40,10 @@ func (b *lockedBuffer) String() string {
 func TestSetupDuringTheQuestion(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	master, slave := lab.Terminal(t)
+	master, slave := terminal(t)
 	ask := func(meanwhile func()) (stderr string, code int) {
 		t.Helper()
-		var out, errors lockedBuffer
+		var out, errors lab.Output
 		done := make(chan int, 1)
 		go func() {
 			done <- Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "teardown", "demo", "-n", s.Namespace}, genericiooptions.IOStreams{In: slave, Out: &out, ErrOut: &errors})
@@ -71,7 +74,7 @@ func TestSetupDuringTheQuestion(t *testing.T) {
 }
 
 func TestProgressNeedsATerminal(t *testing.T) {
-	master, slave := lab.Terminal(t)
+	master, slave := terminal(t)
 	c := &command{IOStreams: genericiooptions.IOStreams{ErrOut: slave}}
 	for _, activity := range []string{"reading", "reading", "probing"} {
 		c.progress(activity)

@@ -51,7 +51,7 @@ type site struct {
 	cp          *lab.ControlPlane
 	kube        kubernetes.Interface
 	ca          *lab.CA // CA of the hosted control plane
-	ovn         *lab.OVN
+	ovn         *overlay
 	programs    map[string]string
 	definitions map[string]string // configurations of NetworkAttachmentDefinitions by namespace/name
 	templates   map[string]corev1.PodTemplateSpec
@@ -76,7 +76,7 @@ func newSite(t *testing.T) *site {
 	s.cp.MustApply(t, cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "198.18.0.81:6443", api).Addr(), ""),
 		cluster.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "198.18.0.82:6443", "oauth."+domain).Addr(), ""),
 		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(t, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
-	s.ovn = lab.NewOVN(t, "n1", "n2")
+	s.ovn = newOverlay(t, "n1", "n2")
 	return s
 }
 
@@ -157,7 +157,7 @@ func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelec
 	if err != nil {
 		s.Fatalf("OVN-Kubernetes rejects %+v: %v", selection, err)
 	}
-	s.ovn.Node(node).Attach(s, to, port)
+	s.ovn.node(node).attach(s, to, port)
 	return port.MAC
 }
 
@@ -181,7 +181,7 @@ type client struct {
 func (s *site) newRouter() client {
 	s.Helper()
 	router, behind := lab.NewNamespace(s), netip.MustParseAddr("198.51.100.7")
-	s.ovn.Access(s, router)
+	s.ovn.access(s, router)
 	for _, a := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
 		router.Run(s, "ip", "address", "add", a, "dev", "net1", "nodad")
 	}

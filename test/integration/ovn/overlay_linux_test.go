@@ -1,9 +1,8 @@
-package lab
+package ovn_test
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,83 +11,33 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
-// ovnPackages are the Debian packages of OVN and Open vSwitch, and libraries that they need and the host may
-// lack. They are unpacked and not installed, because installing them would start daemons.
-var ovnPackages = []string{
-	"ovn-central", "ovn-host", "ovn-common", "openvswitch-switch", "openvswitch-common",
-	"libunbound8", "libxdp1", "libbpf1", "libevent-2.1-7", "libhiredis0.14", "libprotobuf-c1", "ethtool",
-}
-
-// FindOVN returns the folder with the unpacked packages of OVN, which it downloads if they are missing.
-func FindOVN(ctx context.Context, logf Logf) (string, error) {
-	lab, err := labDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(lab, "ovn")
-	return dir, buildOnce(ctx, dir, strings.Join(ovnPackages, " "), 5*startTimeout, logf, func(ctx context.Context) error {
-		logf.printf("downloading OVN")
-		work, err := os.MkdirTemp(lab, "ovn-")
-		if err == nil {
-			err = errors.Join(unpackOVN(ctx, work), os.RemoveAll(dir), os.Rename(filepath.Join(work, "root"), dir), os.RemoveAll(work))
-		}
-		if err != nil {
-			return fmt.Errorf("downloading OVN: %w", err)
-		}
-		return nil
-	})
-}
-
-func unpackOVN(ctx context.Context, work string) error {
-	run := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Dir = work
-		return runCommand(cmd)
-	}
-	// When run by root, apt downloads as a user that cannot write to this folder.
-	download := append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)
-	if run(download...) != nil { // the package lists may be missing or out of date
-		if err := errors.Join(run("apt-get", "update", "-qq"), run(download...)); err != nil {
-			return err
-		}
-	}
-	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
-	if err != nil {
-		return fmt.Errorf("listing packages: %w", err)
-	}
-	for _, p := range packages {
-		if err := run("dpkg", "-x", p, "root"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// An OVN simulates the network of OVN-Kubernetes without Kubernetes. Each node is a network namespace with
+// An overlay simulates the network of OVN-Kubernetes without Kubernetes. Each node is a network namespace with
 // Open vSwitch and an OVN zone of its own; a fabric that carries VLANs connects the nodes. Open vSwitch uses
 // its userspace datapath, which needs no kernel module, unless OOOI_LAB_OVS_DATAPATH is "system". The ports
-// of Access carry VLAN 100 untagged.
-type OVN struct {
+// of access carry VLAN 100 untagged.
+type overlay struct {
 	root, dir string
 	fabric    *ovsNode
-	nodes     map[string]*OVNNode
-	access    int // number of ports that Access has created
+	nodes     map[string]*ovnNode
+	accesses  int // number of ports that access has created
 }
 
 // ovsNode is a network namespace with Open vSwitch.
 type ovsNode struct {
-	*Namespace
+	*lab.Namespace
 
-	ovn  *OVN
+	ovn  *overlay
 	name string
 	dir  string
 	dbs  []string
 }
 
-// An OVNNode is a node of an OVN.
-type OVNNode struct {
+// An ovnNode is a node of an overlay.
+type ovnNode struct {
 	*ovsNode
 
 	switches []string
@@ -103,50 +52,50 @@ const kernelDatapath = "system"
 // ovsDatapath returns the datapath type of all bridges.
 func ovsDatapath() string { return cmp.Or(os.Getenv("OOOI_LAB_OVS_DATAPATH"), "netdev") }
 
-// NewOVN starts nodes that end with the test. It needs root.
-func NewOVN(tb testing.TB, names ...string) *OVN {
+// newOverlay starts nodes that end with the test. It needs root.
+func newOverlay(tb testing.TB, names ...string) *overlay {
 	tb.Helper()
-	root, err := FindOVN(tb.Context(), tb.Logf)
-	Must(tb, err)
-	o := &OVN{root: root, dir: TempDir(tb), nodes: map[string]*OVNNode{}}
+	root, err := lab.FindOVN(tb.Context(), tb.Logf)
+	lab.Must(tb, err)
+	o := &overlay{root: root, dir: lab.TempDir(tb), nodes: map[string]*ovnNode{}}
 	o.fabric = o.start(tb, "fabric")
 	for _, name := range names {
-		n := &OVNNode{ovsNode: o.start(tb, name, "ovn-nb", "ovn-sb")}
+		n := &ovnNode{ovsNode: o.start(tb, name, "ovn-nb", "ovn-sb")}
 		n.startOVN(tb)
 		o.nodes[name] = n
-		o.plug(tb, o.fabric, "to-"+name, End{In: n.Namespace, Device: "uplink"})
+		o.plug(tb, o.fabric, "to-"+name, lab.End{In: n.Namespace, Device: "uplink"})
 		o.fabric.vsctl(tb, "add-port", "br-ex", "to-"+name)
 		n.vsctl(tb, "add-port", "br-ex", "uplink")
 	}
 	return o
 }
 
-// Node returns the node with a name.
-func (o *OVN) Node(name string) *OVNNode { return o.nodes[name] }
+// node returns the node with a name.
+func (o *overlay) node(name string) *ovnNode { return o.nodes[name] }
 
-// Access connects a namespace, such as that of a router, to the VLAN by an untagged interface net1.
-func (o *OVN) Access(tb testing.TB, n *Namespace) {
+// access connects a namespace, such as that of a router, to the VLAN by an untagged interface net1.
+func (o *overlay) access(tb testing.TB, n *lab.Namespace) {
 	tb.Helper()
-	o.access++
-	port := "access" + strconv.Itoa(o.access)
-	o.plug(tb, o.fabric, port, End{In: n, Device: "net1"})
+	o.accesses++
+	port := "access" + strconv.Itoa(o.accesses)
+	o.plug(tb, o.fabric, port, lab.End{In: n, Device: "net1"})
 	o.fabric.vsctl(tb, "add-port", "br-ex", port, "tag="+strconv.Itoa(ovnVLAN))
 }
 
 // plug connects an interface of n to another one. Checksum offload is disabled, because Open vSwitch reads
 // frames from packet sockets, where offloaded checksums are missing.
-func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
+func (o *overlay) plug(tb testing.TB, n *ovsNode, device string, to lab.End) {
 	tb.Helper()
-	Must(tb, Cable(End{In: n.Namespace, Device: device}, to))
+	lab.Must(tb, lab.Cable(lab.End{In: n.Namespace, Device: device}, to))
 	n.run(tb, n.Namespace, "ethtool", "-K", device, "tx", "off")
 	n.run(tb, to.In, "ethtool", "-K", to.Device, "tx", "off")
 }
 
 // start starts Open vSwitch, and an ovsdb-server with its database and those of OVN in schemas.
-func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
+func (o *overlay) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	tb.Helper()
-	n := &ovsNode{Namespace: NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}
-	Must(tb, os.Mkdir(n.dir, 0o700))
+	n := &ovsNode{Namespace: lab.NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}
+	lab.Must(tb, os.Mkdir(n.dir, 0o700))
 	create := func(db, schema string) {
 		file := filepath.Join(n.dir, db+".db")
 		n.run(tb, nil, "ovsdb-tool", "create", file, filepath.Join(o.root, "usr", "share", schema))
@@ -157,7 +106,7 @@ func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 		create(s, "ovn/"+s+".ovsschema")
 	}
 	n.daemon(tb, "ovsdb", append([]string{"ovsdb-server", "--remote=p" + n.db(), "--unixctl=" + filepath.Join(n.dir, "ovsdb.ctl")}, n.dbs...)...)
-	Poll(tb, "the databases of node "+name, func() bool {
+	lab.Poll(tb, "the databases of node "+name, func() bool {
 		_, err := os.Stat(filepath.Join(n.dir, "db.sock"))
 		return err == nil
 	})
@@ -172,7 +121,7 @@ func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 }
 
 // startOVN makes the node an OVN zone, as in OVN-Kubernetes' interconnect mode.
-func (n *OVNNode) startOVN(tb testing.TB) {
+func (n *ovnNode) startOVN(tb testing.TB) {
 	tb.Helper()
 	n.vsctl(tb, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovsDatapath(), "fail-mode=secure", "--",
 		"set", "open", ".", "external_ids:system-id="+n.name, "external_ids:ovn-remote="+n.db(), "external_ids:ovn-encap-type=geneve",
@@ -183,7 +132,7 @@ func (n *OVNNode) startOVN(tb testing.TB) {
 		// in conn_update_state when the reply of a tracked connection arrives.
 		n.vsctl(tb, "--", "--id=@dp", "create", "datapath", "datapath_version=lab", "--", "set", "open_vswitch", ".", "datapaths:"+ovsDatapath()+"=@dp")
 		id := strings.TrimSpace(n.vsctl(tb, "get", "open_vswitch", ".", "datapaths:"+ovsDatapath()))
-		Poll(tb, "the capabilities of Open vSwitch", func() bool {
+		lab.Poll(tb, "the capabilities of Open vSwitch", func() bool {
 			return strings.Contains(n.vsctl(tb, "get", "datapath", id, "capabilities"), "ct_zero_snat")
 		})
 		n.vsctl(tb, "set", "datapath", id, "capabilities:ct_zero_snat=false")
@@ -195,9 +144,9 @@ func (n *OVNNode) startOVN(tb testing.TB) {
 	n.daemon(tb, "controller", "ovn-controller", n.db())
 }
 
-// Attach adds the interface net1 to a namespace, and connects it to a logical port as OVN-Kubernetes does for
+// attach adds the interface net1 to a namespace, and connects it to a logical port as OVN-Kubernetes does for
 // a pod (base_network_controller_pods.go: addLogicalPortToNetwork, cni.ConfigureOVS).
-func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
+func (n *ovnNode) attach(tb testing.TB, to *lab.Namespace, p lab.OVNPort) {
 	tb.Helper()
 	if p.Physnet != "physnet" || p.VLAN != ovnVLAN {
 		tb.Fatalf("the fabric only supports physnet with VLAN %d: %+v", ovnVLAN, p)
@@ -205,7 +154,7 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 	n.addSwitch(tb, p)
 	n.ports++
 	name := fmt.Sprintf("%s-%d", n.name, n.ports)
-	words, pod := []string{p.MAC}, End{In: to, Device: "net1", MAC: p.MAC}
+	words, pod := []string{p.MAC}, lab.End{In: to, Device: "net1", MAC: p.MAC}
 	for _, ip := range p.IPs {
 		words, pod.Addresses = append(words, ip.Addr().String()), append(pod.Addresses, ip.String())
 	}
@@ -214,7 +163,7 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 		"--", "set", "logical_switch_port", name, "options:requested-chassis="+n.name, "options:iface-id-ver="+name)
 	n.ovn.plug(tb, n.ovsNode, name, pod)
 	n.vsctl(tb, "add-port", "br-int", name, "--", "set", "interface", name, "external_ids:iface-id="+name, "external_ids:iface-id-ver="+name, "external_ids:attached_mac="+p.MAC)
-	Poll(tb, "the flows of port "+name, func() bool {
+	lab.Poll(tb, "the flows of port "+name, func() bool {
 		return strings.Contains(n.vsctl(tb, "--if-exists", "get", "interface", name, "external_ids:ovn-installed"), "true")
 	})
 	n.allowAdvertisements(tb)
@@ -224,7 +173,7 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 // security it accepts neighbour advertisements with hop limit 225 instead of 255, and drops all others, so
 // that neither ports nor the router resolve any port's IPv6 address. Fixed in OVN 23.03.2 and 23.06.2 (ovn
 // bb7157467, "Use correct nw_ttl=255 to match against legit NAs").
-func (n *OVNNode) allowAdvertisements(tb testing.TB) {
+func (n *ovnNode) allowAdvertisements(tb testing.TB) {
 	tb.Helper()
 	var flows []string
 	for line := range strings.Lines(n.run(tb, nil, "ovs-ofctl", "--no-stats", "dump-flows", "br-int")) {
@@ -233,13 +182,13 @@ func (n *OVNNode) allowAdvertisements(tb testing.TB) {
 		}
 	}
 	file := filepath.Join(n.dir, "advertisements")
-	Must(tb, os.WriteFile(file, []byte(strings.Join(flows, "")), 0o600))
+	lab.Must(tb, os.WriteFile(file, []byte(strings.Join(flows, "")), 0o600))
 	n.run(tb, nil, "ovs-ofctl", "add-flows", "br-int", file)
 }
 
 // addSwitch creates the logical switch of a localnet, and its port to the physical network
 // (localnet_user_defined_network_controller.go: initializeLogicalSwitch).
-func (n *OVNNode) addSwitch(tb testing.TB, p OVNPort) {
+func (n *ovnNode) addSwitch(tb testing.TB, p lab.OVNPort) {
 	tb.Helper()
 	if slices.Contains(n.switches, p.Switch) {
 		return
@@ -257,7 +206,7 @@ func (n *ovsNode) vsctl(tb testing.TB, args ...string) string {
 	return n.run(tb, nil, append([]string{"ovs-vsctl", "--timeout=20", "--db=" + n.db()}, args...)...)
 }
 
-func (n *OVNNode) nbctl(tb testing.TB, args ...string) {
+func (n *ovnNode) nbctl(tb testing.TB, args ...string) {
 	tb.Helper()
 	n.run(tb, nil, append([]string{"ovn-nbctl", "--timeout=20", "--db=" + n.db()}, args...)...)
 }
@@ -282,16 +231,16 @@ func (n *ovsNode) environment() []string {
 
 // command returns a command that runs a program of OVN in a namespace. It uses env to search the PATH of
 // environment.
-func (n *ovsNode) command(ctx context.Context, in *Namespace, args ...string) *exec.Cmd {
+func (n *ovsNode) command(ctx context.Context, in *lab.Namespace, args ...string) *exec.Cmd {
 	cmd := in.Command(ctx, append([]string{"env"}, args...)...)
 	cmd.Env = n.environment()
 	return cmd
 }
 
 // run runs a program of OVN in a namespace and returns its output. The test fails if the program does.
-func (n *ovsNode) run(tb testing.TB, in *Namespace, args ...string) string {
+func (n *ovsNode) run(tb testing.TB, in *lab.Namespace, args ...string) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), lab.WaitTimeout)
 	defer cancel()
 	output, err := n.command(ctx, in, args...).CombinedOutput()
 	if err != nil {
@@ -304,6 +253,6 @@ func (n *ovsNode) run(tb testing.TB, in *Namespace, args ...string) string {
 func (n *ovsNode) daemon(tb testing.TB, name string, args ...string) {
 	tb.Helper()
 	args = append(args, "--pidfile="+filepath.Join(n.dir, name+".pid"), "--log-file="+filepath.Join(n.dir, name+".log"), "-vconsole:off")
-	d := NewDaemon(tb, n.name+"'s "+name, func() *exec.Cmd { return n.command(context.Background(), n.Namespace, args...) })
+	d := lab.NewDaemon(tb, n.name+"'s "+name, func() *exec.Cmd { return n.command(context.Background(), n.Namespace, args...) })
 	d.Start(tb)
 }
