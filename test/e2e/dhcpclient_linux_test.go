@@ -4,15 +4,12 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 
 	oooiprobe "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/test/lab"
@@ -20,84 +17,35 @@ import (
 
 // dhcpClient is a DHCP client that can have many requests in flight.
 type dhcpClient struct {
-	vm   *vm
-	conn net.PacketConn
+	*nclient4.Client
 
-	mu   sync.Mutex
-	open map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4
+	vm *vm
 }
 
 // dhcpClient opens the VM's DHCP client port.
 func (v *vm) dhcpClient(t *testing.T) *dhcpClient {
 	t.Helper()
-	l := &dhcpClient{vm: v, open: map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4{}}
-	err := v.Do(func() (err error) {
-		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), "eth0") })
-			return errors.Join(control, err)
-		}}
-		l.conn, err = config.ListenPacket(t.Context(), "udp4", fmt.Sprintf(":%d", dhcpv4.ClientPort))
-		return err
-	})
+	client, err := nclient4.NewWithConn(v.ListenDHCP(t, nclient4.ClientPort), v.mac)
 	lab.Must(t, err)
-	var reader sync.WaitGroup
-	reader.Go(l.read)
-	t.Cleanup(func() {
-		_ = l.conn.Close() // ends the reader
-		reader.Wait()
-	})
-	return l
+	t.Cleanup(func() { _ = client.Close() })
+	return &dhcpClient{client, v}
 }
 
-// read passes each reply to the request that waits for it.
-func (l *dhcpClient) read() {
-	buffer := make([]byte, 1<<16)
-	for {
-		n, _, err := l.conn.ReadFrom(buffer)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		p, err := dhcpv4.FromBytes(buffer[:n])
-		if err != nil {
-			continue
-		}
-		l.mu.Lock()
-		reply := l.open[p.TransactionID]
-		delete(l.open, p.TransactionID)
-		l.mu.Unlock()
-		if reply != nil {
-			reply <- p
-		}
-	}
-}
-
-// ask sends a packet, and checks the type of the reply and that it has the VM's address.
+// ask sends a packet, and checks the type of the reply and that it has the VM's address. It does not retry, because the timeout of a
+// probe is shorter than that of the client.
 func (l *dhcpClient) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mods ...dhcpv4.Modifier) error {
 	p, err := dhcpv4.New(append(mods, dhcpv4.WithHwAddr(l.vm.mac))...)
 	if err != nil {
 		return err
 	}
-	reply := make(chan *dhcpv4.DHCPv4, 1)
-	l.mu.Lock()
-	l.open[p.TransactionID] = reply
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.open, p.TransactionID)
-		l.mu.Unlock()
-	}()
-	if _, err := l.conn.WriteTo(p.ToBytes(), &net.UDPAddr{IP: to, Port: dhcpv4.ServerPort}); err != nil {
+	a, err := l.SendAndRead(ctx, &net.UDPAddr{IP: to, Port: nclient4.ServerPort}, p, nil)
+	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return os.ErrDeadlineExceeded
-	case a := <-reply:
-		if a.MessageType() != want || a.YourIPAddr.String() != l.vm.address {
-			return fmt.Errorf("%w: %s", errWrongAnswer, a.Summary())
-		}
-		return nil
+	if a.MessageType() != want || a.YourIPAddr.String() != l.vm.address {
+		return fmt.Errorf("%w: %s", errWrongAnswer, a.Summary())
 	}
+	return nil
 }
 
 // renew renews the lease by unicast.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/densityops/oooi/internal/atomicfile"
 )
 
 // buildOnce calls build for a file in the lab's folder, unless the file was built from the same sum.
@@ -33,10 +35,7 @@ func buildOnce(ctx context.Context, binary, sum string, limit time.Duration, log
 	if err := build(ctx); err != nil {
 		return err
 	}
-	if err := replaceFile(binary+".sum", []byte(sum)); err != nil {
-		return fmt.Errorf("writing the checksum of %s: %w", binary, err)
-	}
-	return nil
+	return atomicfile.Replace(binary+".sum", []byte(sum))
 }
 
 // upToDate compares only the sum file, which is written after the binary.
@@ -93,14 +92,6 @@ func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-}
-
-// replaceFile writes a file atomically: readers see the old or the new content.
-func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // lastLines returns the last n lines of s.

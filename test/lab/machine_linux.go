@@ -3,12 +3,17 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 // A Machine simulates a VM on a VLAN: it is a network namespace with one interface. The end of the test
@@ -43,6 +48,22 @@ func MachineIn(tb testing.TB, n *Namespace, device string) *Machine {
 	m := &Machine{Namespace: n, Device: device, Dir: TempDir(tb), launcher: newLauncher()}
 	tb.Cleanup(m.launcher.close)
 	return m
+}
+
+// ListenDHCP opens a UDP port of the machine until the test ends: 68 for a DHCP client, 67 for a relay agent.
+func (m *Machine) ListenDHCP(tb testing.TB, port int) (conn *net.UDPConn) {
+	tb.Helper()
+	Must(tb, m.Do(func() error {
+		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), m.Device) })
+			return errors.Join(control, err)
+		}}
+		socket, err := config.ListenPacket(tb.Context(), "udp4", fmt.Sprintf(":%d", port))
+		conn, _ = socket.(*net.UDPConn) // the type for this network
+		return err
+	}))
+	tb.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // start starts a process that is killed when the test ends.

@@ -13,8 +13,7 @@ import (
 // A Replica is a replica of xdsd control or xdsd ingress.
 type Replica struct {
 	*Daemon
-
-	http string
+	Pages
 }
 
 // NewReplica returns a replica that is not started, with the rights of a user. args begin with the subcommand.
@@ -22,8 +21,8 @@ func NewReplica(tb testing.TB, cp *ControlPlane, name, xdsd, user string, args .
 	tb.Helper()
 	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")
 	Must(tb, err)
-	r := &Replica{http: FreeAddress(tb)}
-	args = slices.Concat(args[:1], []string{"--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http}, args[1:])
+	r := &Replica{Pages: Pages(FreeAddress(tb))}
+	args = slices.Concat(args[:1], []string{"--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", string(r.Pages)}, args[1:])
 	r.Daemon = NewDaemon(tb, name, func() *exec.Cmd { return exec.Command(xdsd, args...) }) //nolint:noctx // the Daemon kills it
 	return r
 }
@@ -35,18 +34,6 @@ func FreeAddress(tb testing.TB) string {
 	Must(tb, err)
 	Must(tb, listener.Close())
 	return listener.Addr().String()
-}
-
-// Get requests a path of the replica. It returns 0 and nil if the replica does not respond.
-func (r *Replica) Get(tb testing.TB, path string) (status int, body []byte) {
-	tb.Helper()
-	return Get(tb, "http://"+r.http+path)
-}
-
-// AwaitReady waits until the replica is ready.
-func (r *Replica) AwaitReady(tb testing.TB) {
-	tb.Helper()
-	Await(tb, "the replica to be ready", func() string { return CheckStatus(tb, "http://"+r.http+"/readyz", http.StatusOK) })
 }
 
 // ReplicaState is the content of a replica's /state.
@@ -77,16 +64,4 @@ func (r *Replica) AwaitLead(tb testing.TB) {
 		}
 		return ""
 	})
-}
-
-// Metric returns a metric of the replica, as the function Metric. It waits for a response, because a replica that handles many changes
-// responds late.
-func (r *Replica) Metric(tb testing.TB, metric string) float64 {
-	tb.Helper()
-	var page []byte
-	Poll(tb, "metrics of the replica", func() bool {
-		_, page = r.Get(tb, "/metrics")
-		return len(page) > 0
-	})
-	return Metric(tb, page, metric)
 }

@@ -184,7 +184,7 @@ func TestAddressInUseIsDeclined(t *testing.T) {
 	stranger.Run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
 	n := len(m.events(t))
 	m.startClient(t, m.udhcpc(t, "-a")...)
-	lab.Poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
+	lab.Poll(t, "the address to be declined", func() bool { return srv.Metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
 	if e := m.awaitEvent(t, n, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
 		t.Errorf("lease %v", e)
 	}

@@ -51,7 +51,7 @@ func TestHosts(t *testing.T) {
 	}
 	removed := a.dial(t, 68)
 	removed.expectNoReply(t, srv, "silent", removed.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
-	if n := srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="bound"}`); n != 2 {
+	if n := srv.Metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="bound"}`); n != 2 {
 		t.Errorf("%v addresses are bound, want 2: the binding of the removed host has ended at once", n)
 	}
 }

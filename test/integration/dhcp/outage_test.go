@@ -110,5 +110,5 @@ func TestNotReadyWithoutAPIServerAndSnapshot(t *testing.T) {
 	w := s.newMachine(t, mac1).dial(t, 68)
 	w.expectNoReply(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())
 	outage.End(t)
-	srv.awaitReady(t)
+	srv.AwaitReady(t)
 }

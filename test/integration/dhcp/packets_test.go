@@ -1,14 +1,12 @@
 package dhcp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,25 +25,7 @@ type rawClient struct {
 // dial opens a UDP port of the machine: 68 for a client, 67 for a relay agent.
 func (m *machine) dial(t *testing.T, port int) *rawClient {
 	t.Helper()
-	w := &rawClient{m: m}
-	err := m.Do(func() error {
-		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), "eth0") })
-			return errors.Join(control, err)
-		}}
-		conn, err := config.ListenPacket(context.Background(), "udp4", (&net.UDPAddr{Port: port}).String())
-		if err != nil {
-			return err
-		}
-		var ok bool
-		if w.conn, ok = conn.(*net.UDPConn); !ok {
-			return fmt.Errorf("unexpected type %T", conn)
-		}
-		return nil
-	})
-	lab.Must(t, err)
-	t.Cleanup(func() { _ = w.conn.Close() })
-	return w
+	return &rawClient{m, m.ListenDHCP(t, port)}
 }
 
 var broadcast = net.IPv4bcast
@@ -102,9 +82,9 @@ func (w *rawClient) exchange(t *testing.T, p *dhcpv4.DHCPv4, to net.IP) *dhcpv4.
 func (w *rawClient) expectNoReply(t *testing.T, srv *server, reason string, data []byte) {
 	t.Helper()
 	series := `coredhcp_dhcp4_dropped_total{reason="` + reason + `"}`
-	before := srv.metric(t, series)
+	before := srv.Metric(t, series)
 	w.send(t, data, broadcast)
-	lab.Poll(t, "the packet to be dropped for "+reason, func() bool { return srv.metric(t, series) == before+1 })
+	lab.Poll(t, "the packet to be dropped for "+reason, func() bool { return srv.Metric(t, series) == before+1 })
 	var id dhcpv4.DHCPv4
 	if p, err := dhcpv4.FromBytes(data); err == nil {
 		id = *p
@@ -169,7 +149,7 @@ func TestDroppedPackets(t *testing.T) {
 			known.expectNoReply(t, srv, "malformed", whole[:size])
 		}
 	})
-	if n := srv.metric(t, "coredhcp_kubevirt_unknown_total"); n != 4 {
+	if n := srv.Metric(t, "coredhcp_kubevirt_unknown_total"); n != 4 {
 		t.Errorf("%v packets of unknown clients, want 4", n)
 	}
 	if next := known.lease(t); !next.YourIPAddr.Equal(address) {
@@ -242,7 +222,7 @@ func TestProbesOfXDSD(t *testing.T) {
 		t.Errorf("reply to another host: %s", reply.Summary())
 	}
 	for series, want := range map[string]float64{"coredhcp_dhcp4_probes_total": 1, "coredhcp_kubevirt_unknown_total": 0} {
-		if n := srv.metric(t, series); n != want {
+		if n := srv.Metric(t, series); n != want {
 			t.Errorf("%s is %v, want %v", series, n, want)
 		}
 	}

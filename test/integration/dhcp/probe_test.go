@@ -22,8 +22,8 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	const labels = `{family="ipv4",pool="default"}`
 	lab.Poll(t, "both addresses to be probed", func() bool {
-		return srv.metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
-			srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"}`) == 1
+		return srv.Metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
+			srv.Metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"}`) == 1
 	})
 	if lines := srv.Log.Lines("is in use", "address=192.0.2.100", "mac="+mac2); len(lines) != 1 {
 		t.Errorf("log lines about the address: %q", lines)

@@ -43,6 +43,6 @@ func TestRelayAgentsOutsideOfTheVLAN(t *testing.T) {
 	forged := relay(behind.packet(t, dhcpv4.MessageTypeDiscover), net.IPv4(198, 51, 100, 99))
 	behind.send(t, forged.ToBytes(), server)
 	lab.Poll(t, "the packet to be dropped", func() bool {
-		return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="wrong_network"}`) == 1
+		return srv.Metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="wrong_network"}`) == 1
 	})
 }

@@ -87,7 +87,7 @@ func TestVMsAreServedDuringAFlood(t *testing.T) {
 	m.awaitEvent(t, 0, "BOUND")
 	<-flooded
 	m.awaitEvent(t, len(m.events(t)), "RENEW")
-	if n := srv.metric(t, "coredhcp_kubevirt_unknown_total"); n < packets/10 {
+	if n := srv.Metric(t, "coredhcp_kubevirt_unknown_total"); n < packets/10 {
 		t.Errorf("only %[2]v of %[1]d packets arrived, too few for a flood", packets, n)
 	}
 }

@@ -46,9 +46,9 @@ func needRoot(t *testing.T) {
 type server struct {
 	*lab.Daemon
 	*lab.Namespace
+	lab.Pages
 
 	dir    string // writable for coredhcp
-	http   string
 	binary string
 }
 
@@ -68,7 +68,7 @@ func (s *site) newServer(t *testing.T, address string, plugins ...string) *serve
 	n.Run(t, "ip", "route", "add", "default", "via", hostAddress)
 	n.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
 
-	srv := &server{Namespace: n, dir: lab.TempDir(t), http: podAddress + ":9903", binary: network.Binary(t, "coredhcp")}
+	srv := &server{Namespace: n, dir: lab.TempDir(t), Pages: lab.Pages(podAddress + ":9903"), binary: network.Binary(t, "coredhcp")}
 	lab.Must(t, os.Chmod(srv.dir, 0o777))
 	srv.configure(t, plugins...)
 	srv.Daemon = lab.NewDaemon(t, "coredhcp", srv.command)
@@ -78,7 +78,7 @@ func (s *site) newServer(t *testing.T, address string, plugins ...string) *serve
 // command returns the command of coredhcp, which first prints its capabilities.
 func (s *server) command() *exec.Cmd {
 	return s.Command(context.Background(), append(unprivileged(), "sh", "-c", "grep Cap /proc/self/status; exec \"$0\" \"$@\"",
-		s.binary, "--config", filepath.Join(s.dir, "config.yml"), "--http", s.http, "--log-level", "debug")...)
+		s.binary, "--config", filepath.Join(s.dir, "config.yml"), "--http", string(s.Pages), "--log-level", "debug")...)
 }
 
 // unprivileged returns a command prefix that runs a command as user 65534, without capabilities or a way to
@@ -111,7 +111,7 @@ func (s *server) write(t *testing.T, name, text string) string {
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	s.Start(t)
-	s.awaitReady(t)
+	s.AwaitReady(t)
 	if caps := s.Log.Lines("CapEff:"); len(caps) != 1 || strings.Fields(caps[0])[1] != strings.Repeat("0", 16) {
 		t.Fatalf("coredhcp has capabilities: %q", caps)
 	}

@@ -2,7 +2,6 @@ package dhcp_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -13,17 +12,8 @@ import (
 // get requests a path of the server's HTTP endpoint. It returns 0 if the server does not respond.
 func (s *server) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
-	status, text := lab.Get(t, "http://"+s.http+path)
+	status, text := s.Get(t, path)
 	return status, string(text)
-}
-
-// awaitReady waits until the server is ready.
-func (s *server) awaitReady(t *testing.T) {
-	t.Helper()
-	lab.Poll(t, "coredhcp to be ready", func() bool {
-		status, _ := s.get(t, "/readyz")
-		return status == http.StatusOK
-	})
 }
 
 // state has the fields of /state that the tests use.
@@ -73,15 +63,8 @@ func (s *server) awaitClient(t *testing.T, mac, as string) {
 	})
 }
 
-// metric returns the value of a metric, as lab.Metric.
-func (s *server) metric(t *testing.T, metric string) float64 {
-	t.Helper()
-	_, text := s.get(t, "/metrics")
-	return lab.Metric(t, []byte(text), metric)
-}
-
 // awaitRelease waits until the server has received a RELEASE.
 func (s *server) awaitRelease(t *testing.T) {
 	t.Helper()
-	lab.Poll(t, "the RELEASE to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	lab.Poll(t, "the RELEASE to arrive", func() bool { return s.Metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
 }

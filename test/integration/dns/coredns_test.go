@@ -16,9 +16,10 @@ import (
 // coredns is a coredns process with a Corefile. It can be killed and restarted.
 type coredns struct {
 	*lab.Daemon
+	lab.Pages // of the plugin prometheus
 
-	port           int
-	ready, metrics string // URLs
+	port  int
+	ready lab.Pages // of the plugin ready
 }
 
 // startCoreDNS starts coredns with a Corefile, in which $DNS, $READY and $METRICS are replaced by ports, and other variables by the
@@ -28,8 +29,8 @@ func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *c
 	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", 3)
 	lab.Must(t, err)
 	t.Cleanup(ports.Release)
-	http := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
-	c := &coredns{port: ports.Numbers[0], ready: http(ports.Numbers[1]) + "/ready", metrics: http(ports.Numbers[2]) + "/metrics"}
+	pages := func(port int) lab.Pages { return lab.Pages(fmt.Sprintf("127.0.0.1:%d", port)) }
+	c := &coredns{port: ports.Numbers[0], ready: pages(ports.Numbers[1]), Pages: pages(ports.Numbers[2])}
 	values := map[string]string{"DNS": strconv.Itoa(ports.Numbers[0]), "READY": strconv.Itoa(ports.Numbers[1]), "METRICS": strconv.Itoa(ports.Numbers[2])}
 	maps.Copy(values, variables)
 	text := os.Expand(corefile, func(variable string) string {
@@ -46,17 +47,10 @@ func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *c
 	return c
 }
 
-// metric returns the value of a metric, as lab.Metric.
-func (c *coredns) metric(t *testing.T, metric string) float64 {
-	t.Helper()
-	_, page := lab.Get(t, c.metrics)
-	return lab.Metric(t, page, metric)
-}
-
 // isReady requests the readiness endpoint.
 func (c *coredns) isReady(t *testing.T) bool {
 	t.Helper()
-	status, body := lab.Get(t, c.ready)
+	status, body := c.ready.Get(t, "/ready")
 	if status != http.StatusOK && status != http.StatusServiceUnavailable {
 		t.Fatalf("%s: status %d: %s", c.ready, status, body)
 	}

@@ -123,7 +123,7 @@ func TestNoForwardingLoopWithClusterDNS(t *testing.T) {
 		count := func() []int {
 			var counts []int
 			for _, s := range servers {
-				counts = append(counts, int(s.metric(t, "coredns_dns_requests_total")))
+				counts = append(counts, int(s.Metric(t, "coredns_dns_requests_total")))
 			}
 			return append(counts, upstream.total())
 		}

@@ -58,11 +58,11 @@ func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	}`, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
 	questions := everyKindOfQuestion()
 	c.await(t, questions...)
-	age := func() float64 { return c.metric(t, "coredns_oooi_snapshot_age_seconds") }
+	age := func() float64 { return c.Metric(t, "coredns_oooi_snapshot_age_seconds") }
 	lab.Poll(t, "a snapshot age of 0", func() bool { return age() == 0 })
 
 	stop := startLoad(t, c, questions)
-	problems := func() float64 { return c.metric(t, "coredns_oooi_problems") }
+	problems := func() float64 { return c.Metric(t, "coredns_oooi_problems") }
 	time.Sleep(time.Second) // under load, as below
 
 	outage := lab.StartOutage(t, cp)
@@ -74,13 +74,13 @@ func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	}
 	hostedOutage := lab.StartOutage(t, guest)
 	lab.Poll(t, "the outage of the hosted cluster to show", func() bool {
-		return c.metric(t, `coredns_oooi_problems{reason="HostedClusterUnreachable"}`) == 1
+		return c.Metric(t, `coredns_oooi_problems{reason="HostedClusterUnreachable"}`) == 1
 	})
 	time.Sleep(2 * time.Second)
 	if ageAfter := age(); ageAfter < ageBefore+1 {
 		t.Errorf("the snapshot age was %.3f s, and seconds later %.3f s", ageBefore, ageAfter)
 	}
-	if n := c.metric(t, "coredns_oooi_hosted_clusters"); n != 2 {
+	if n := c.Metric(t, "coredns_oooi_hosted_clusters"); n != 2 {
 		t.Errorf("%.0f hosted clusters during the outage, want 2", n)
 	}
 	hostedOutage.End(t)

@@ -92,10 +92,10 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	if !withSnapshot.isReady(t) {
 		t.Error("not ready with a snapshot")
 	}
-	if synced := withSnapshot.metric(t, "coredns_oooi_synced"); synced != 0 {
+	if synced := withSnapshot.Metric(t, "coredns_oooi_synced"); synced != 0 {
 		t.Errorf("with data of the snapshot file, coredns_oooi_synced is %.0f", synced)
 	}
-	if age := withSnapshot.metric(t, "coredns_oooi_snapshot_age_seconds"); age <= 0 {
+	if age := withSnapshot.Metric(t, "coredns_oooi_snapshot_age_seconds"); age <= 0 {
 		t.Errorf("with data of the snapshot file, its age is %.3f s", age)
 	}
 
@@ -131,7 +131,7 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 			t.Error("not ready after the outage")
 		}
 		lab.Poll(t, "the store to be in sync", func() bool {
-			return c.metric(t, "coredns_oooi_synced") == 1 && c.metric(t, "coredns_oooi_snapshot_age_seconds") == 0
+			return c.Metric(t, "coredns_oooi_synced") == 1 && c.Metric(t, "coredns_oooi_snapshot_age_seconds") == 0
 		})
 	}
 }

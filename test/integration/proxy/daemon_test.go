@@ -12,8 +12,7 @@ import (
 // daemon is an xdsd serve process. It can be killed and restarted.
 type daemon struct {
 	*lab.Daemon
-
-	http string // host:port of its HTTP endpoint
+	lab.Pages
 }
 
 // state has the fields of /state that the tests use.
@@ -39,7 +38,7 @@ func (s state) inSync() bool { return !s.Store.Since.IsZero() && !s.Store.Since.
 // state returns the state, parsed and as text. Both are empty if the daemon does not respond.
 func (d *daemon) state(t *testing.T) (s state, text string) {
 	t.Helper()
-	status, body := lab.Get(t, "http://"+d.http+"/state")
+	status, body := d.Get(t, "/state")
 	if status == 0 {
 		return s, ""
 	}

@@ -19,7 +19,7 @@ type hook struct {
 func (s *site) runHook(t *testing.T, page string) <-chan hook {
 	t.Helper()
 	result, started := make(chan hook, 1), time.Now()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.xdsd.http+page, http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+string(s.xdsd.Pages)+page, http.NoBody)
 	lab.Must(t, err)
 	request.Close = true // xdsd is restarted
 	go func() {
@@ -53,7 +53,7 @@ func TestOnlyTheKubeletEndsConnections(t *testing.T) {
 		t.Helper()
 		s.xdsd.Start(t)
 		s.xdsd.awaitCurrent(t)
-		lab.Poll(t, "xdsd to be ready again", func() bool { status, _ := lab.Get(t, "http://"+s.xdsd.http+"/readyz"); return status == http.StatusOK })
+		s.xdsd.AwaitReady(t)
 	}
 	ready()
 

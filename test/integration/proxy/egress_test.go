@@ -87,7 +87,7 @@ func (s *site) startOutside(t *testing.T) *outsideDNS {
 	}}
 	lab.ServeDNS(t, s.outside(53)+":53", d.ServeDNS)
 	s.ca.TLSBackend(t, s.outside(1)+":443", "outside", "*"+outside, "*.cdn"+outside)
-	s.flags = append(s.flags, "--egress-resolver", strings.Replace(s.xdsd.http, ":9902", ":9953", 1))
+	s.flags = append(s.flags, "--egress-resolver", strings.Replace(string(s.xdsd.Pages), ":9902", ":9953", 1))
 	return d
 }
 

@@ -45,11 +45,11 @@ func newSite(t *testing.T) *site {
 		cp:   management.Get(t), ca: lab.NewCA(t), dir: lab.TempDir(t), name: name, net6: fmt.Sprintf("2001:db8:%x::", n),
 	}
 	s.infra.apps = s.static(s.IP(40), "")
-	s.xdsd = &daemon{http: fmt.Sprintf("127.0.%d.1:9902", n)}
+	s.xdsd = &daemon{Pages: lab.Pages(fmt.Sprintf("127.0.%d.1:9902", n))}
 	s.xdsd.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return s.command(t, s.flags...) })
 	self := "clusters/" + s.name
 	s.flags = []string{
-		"serve", "--http", s.xdsd.http, "--kubeconfig", s.cp.Kubeconfig(), "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
+		"serve", "--http", string(s.xdsd.Pages), "--kubeconfig", s.cp.Kubeconfig(), "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
 		"--namespace", "apps-" + s.name, "--socket", filepath.Join(s.dir, "xds.sock"), "--bind", s.IP(3) + "," + s.net6 + "3",
 	}
 	return s
@@ -86,7 +86,7 @@ func (s *site) command(t *testing.T, args ...string) *exec.Cmd {
 func (s *site) start(t *testing.T) {
 	t.Helper()
 	s.xdsd.Start(t)
-	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, strings.TrimSuffix(s.xdsd.http, ":9902")))
+	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, strings.TrimSuffix(string(s.xdsd.Pages), ":9902")))
 	s.xdsd.awaitCurrent(t)
 }
 

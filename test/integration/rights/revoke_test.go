@@ -167,7 +167,7 @@ func (d *deployed) dhcpRemovalTest(a account) *removalTest {
 		},
 		signs: map[lab.Right]func(*testing.T) string{
 			leases("get"): func(t *testing.T) string { // the client gets no reply, and the error is counted
-				if _, page := lab.Get(t, "http://"+dhcpPod+":9903/metrics"); len(page) == 0 || lab.Metric(t, page, `coredhcp_leasedb_store_errors_total{operation="get"}`) == 0 {
+				if lab.Pages(dhcpPod+":9903").Metric(t, `coredhcp_leasedb_store_errors_total{operation="get"}`) == 0 {
 					return "no errors are counted"
 				}
 				return ""

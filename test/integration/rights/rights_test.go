@@ -144,14 +144,9 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 		lab.Await(d.T, x.component+" to be ready", func() string { return lab.CheckStatus(d.T, "http://"+x.ip+x.ready, http.StatusOK) })
 		of := account{d.kube, "clusters", "early-" + x.component}
 		isAddressLease := func(g lab.Right) bool { return g.Name == "early-proxy-address" }
-		checkHolding := func() string {
-			if _, page := lab.Get(d.T, "http://"+x.ip+":9906/metrics"); len(page) == 0 || lab.Metric(d.T, page, "xdsd_hold_holding") != 1 {
-				return fmt.Sprintf("metrics are %q", page)
-			}
-			return ""
-		}
+		holding := func() bool { return lab.Pages(x.ip+":9906").Metric(d.T, "xdsd_hold_holding") == 1 }
 		if x.component == "proxy" {
-			lab.Await(d.T, "the proxy to hold the address", checkHolding)
+			lab.Poll(d.T, "the proxy to hold the address", holding)
 		}
 		d.checkRights(of, d.management, func(g lab.Right) bool { return g.Namespace == "" || isAddressLease(g) })
 		if x.component == "proxy" {
@@ -159,7 +154,7 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 				serveRights := slices.DeleteFunc(of.granted(t), isAddressLease)
 				(&removalTest{account: of, pod: p, container: "holder", ready: "http://" + x.ip + ":9906/readyz", others: serveRights}).run(t)
 			})
-			lab.Await(d.T, "the proxy to hold the address again", checkHolding)
+			lab.Poll(d.T, "the proxy to hold the address again", holding)
 		}
 	}
 }
