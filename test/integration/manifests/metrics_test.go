@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,6 +29,13 @@ import (
 
 // root is the path of the repository's root folder.
 const root = "../../.."
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	lab.Must(t, err)
+	return text
+}
 
 // description matches the text of a prometheus.Desc, which has no other way to read its name and labels.
 var description = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}\}$`)
@@ -169,4 +177,28 @@ func known(t *testing.T) map[string][]string {
 	maps.Copy(all, envoys(t))
 	all["up"] = nil // created by Prometheus
 	return all
+}
+
+// TestMetricsReference checks that docs/reference/metrics.md has a row for each metric, with its labels.
+func TestMetricsReference(t *testing.T) {
+	page := string(read(t, root+"/docs/reference/metrics.md"))
+	rows := map[string][]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (?:counter|gauge|histogram) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
+		rows[m[1]] = []string{}
+		for _, label := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[2], -1) {
+			rows[m[1]] = append(rows[m[1]], label[1])
+		}
+	}
+	metrics := known(t)
+	for name, labels := range metrics {
+		own := slices.ContainsFunc([]string{"oooi_", "coredns_oooi_", "coredns_hcp", "coredns_vlan_", "coredhcp_", "xdsd_", "envoy_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		if documented, ok := rows[name]; own && (!ok || !slices.Equal(slices.Sorted(slices.Values(labels)), slices.Sorted(slices.Values(documented)))) {
+			t.Errorf("docs/reference/metrics.md has no row for %s with labels %q", name, labels)
+		}
+	}
+	for name := range rows {
+		if _, ok := metrics[name]; !ok {
+			t.Errorf("docs/reference/metrics.md has a row for %s, which no code registers", name)
+		}
+	}
 }

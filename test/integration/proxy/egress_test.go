@@ -161,7 +161,7 @@ func TestEgressIsAudited(t *testing.T) {
 		{Name: "to-default" + outside, Connections: 1, Failures: 1, Failure: unlisted}, // the default is the API server
 	}
 	lab.Await(t, "the report of xdsd", func() string {
-		_, body := lab.Get(t, "http://"+s.xdsd.http+audit.Path)
+		_, body := s.xdsd.Get(t, audit.Path)
 		var r audit.Report
 		if err := json.Unmarshal(body, &r); err != nil {
 			return err.Error()
@@ -175,7 +175,7 @@ func TestEgressIsAudited(t *testing.T) {
 		}
 		return cmp.Diff(want, r.Entries, cmpopts.EquateComparable(netip.Addr{}))
 	})
-	_, metrics := lab.Get(t, "http://"+s.xdsd.http+"/metrics")
+	_, metrics := s.xdsd.Get(t, "/metrics")
 	for _, line := range []string{
 		`xdsd_egress_connections_total{host="*.cdn.outside.example.com",result="ok"} 2`, `xdsd_egress_client_connections_total{client="` + s.IP(3) + `",result="failed"} 3`,
 		"xdsd_egress_unlisted_total 3",

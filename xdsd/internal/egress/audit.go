@@ -42,16 +42,18 @@ type Audit struct {
 // NewAudit returns an Audit, and registers its metrics.
 func NewAudit(proxy func() *model.ProxyServer, log *audit.Log, registry prometheus.Registerer) *Audit {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "xdsd", Subsystem: "egress", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		registry.MustRegister(c)
 		return c
 	}
 	a := &Audit{
 		Proxy: proxy, Log: log, clients: map[netip.Addr]bool{},
-		connections:       counter("connections_total", "Ended connections and HTTP requests to names of egress, by the host in egress.hosts.", "host", "result"),
-		bytes:             counter("bytes_total", "Bytes from (sent) and to (received) clients, by the host in egress.hosts.", "host", "direction"),
-		clientConnections: counter("client_connections_total", "Ended connections and HTTP requests to names of egress, by client.", "client", "result"),
-		clientBytes:       counter("client_bytes_total", "Bytes from (sent) and to (received) a client.", "client", "direction"),
+		connections: counter("xdsd_egress_connections_total",
+			"Ended connections and HTTP requests to names of egress, by the host in egress.hosts.", "host", "result"),
+		bytes: counter("xdsd_egress_bytes_total", "Bytes from (sent) and to (received) clients, by the host in egress.hosts.", "host", "direction"),
+		clientConnections: counter("xdsd_egress_client_connections_total",
+			"Ended connections and HTTP requests to names of egress, by client.", "client", "result"),
+		clientBytes: counter("xdsd_egress_client_bytes_total", "Bytes from (sent) and to (received) a client.", "client", "direction"),
 		unlisted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "xdsd_egress_unlisted_total", Help: "Connections that were closed because no route has their name.",
 		}),
