@@ -279,8 +279,8 @@ func (n *nodeShow) showVM() {
 // showPod connects by the same names from a pod of the management cluster whose resolver is the Service of oooi's DNS.
 func (n *nodeShow) showPod() {
 	n.check(n.imports.Wait())
-	var dns, proxy corev1.Service
-	n.get(n.management, "clusters", "demo-dns", &dns)
+	var resolver, proxy corev1.Service
+	n.get(n.management, "clusters", "demo-dns", &resolver)
 	n.get(n.management, "clusters", "demo-proxy", &proxy)
 	certificates, err := json.Marshal(map[string]string{"api.crt": string(n.read("api.crt")), "shop.crt": string(n.read("shop.crt"))})
 	n.check(err)
@@ -290,7 +290,7 @@ kind: Pod
 metadata: {name: client, namespace: default}
 spec:
   dnsPolicy: None
-  dnsConfig: {nameservers: [`+dns.Spec.ClusterIP+`]}
+  dnsConfig: {nameservers: [`+resolver.Spec.ClusterIP+`]}
   terminationGracePeriodSeconds: 1
   containers:
   - name: client

@@ -93,7 +93,7 @@ func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) 
 		if err != nil {
 			return nil, err
 		}
-		return kubevirtCRDs(dir, filepath.Join(root, "test/lab/testdata/kubevirt-instances.yaml"))
+		return kubevirtCRDs(dir, filepath.Join(root, "test", "lab", "testdata", "kubevirt-instances.yaml"))
 	}
 	files, err := source.glob(dir)
 	if err != nil {
