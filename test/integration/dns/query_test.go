@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,37 +94,38 @@ func (c *coredns) await(t *testing.T, questions ...question) {
 	}
 }
 
-// startLoad asks each question 50 times a second until stop is called, which fails the test for every wrong answer.
+// startLoad asks each question 50 times a second, and waits for each answer, until stop is called, which fails the test for every wrong
+// answer.
 func startLoad(t *testing.T, c *coredns, questions []question) (stop func()) {
 	t.Helper()
 	const rate, tooLow = 50, 20 // for each question and second; at a lower rate the test fails
-	var probes []*lab.Probe
-	var stops []func()
-	for _, q := range questions {
-		p := &lab.Probe{Name: q.String(), Every: time.Second / rate, Timeout: 10 * time.Second, Ask: func(ctx context.Context) error {
-			if got := c.ask(ctx, q); got != q.want {
-				return fmt.Errorf("got %s, want %s", got, q.want)
-			}
-			return nil
-		}}
-		probes, stops = append(probes, p), append(stops, p.Start(t))
-	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	t.Cleanup(workers.Wait)
+	var mu sync.Mutex // guards the next line
+	count, slowest, wrong := 0, time.Duration(0), map[string]int{}
 	started := time.Now()
+	for _, q := range questions {
+		workers.Go(func() {
+			tick := time.NewTicker(time.Second / rate)
+			defer tick.Stop()
+			for ; ctx.Err() == nil; <-tick.C {
+				asked := time.Now()
+				got := c.ask(context.WithoutCancel(ctx), q)
+				mu.Lock()
+				count, slowest = count+1, max(slowest, time.Since(asked))
+				if got != q.want {
+					wrong[fmt.Sprintf("%s: got %s, want %s", q, got, q.want)]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
 	return func() {
 		t.Helper()
 		elapsed := time.Since(started)
-		for _, stop := range stops {
-			stop()
-		}
-		count, slowest, wrong := 0, time.Duration(0), map[string]int{}
-		for _, p := range probes {
-			for _, r := range p.Since(started) {
-				count, slowest = count+1, max(slowest, r.Took)
-				if r.Err != nil {
-					wrong[p.Name+": "+r.Err.Error()]++
-				}
-			}
-		}
+		cancel()
+		workers.Wait()
 		t.Logf("%d queries in %.1f s, slowest answer after %s", count, elapsed.Seconds(), slowest.Round(time.Microsecond))
 		for what, n := range wrong {
 			t.Errorf("%d times: %s", n, what)
