@@ -21,20 +21,25 @@ func ServeDNS(tb testing.TB, address string, handler dns.HandlerFunc) string {
 	address = conn.LocalAddr().String()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
 	Must(tb, err)
-	for _, s := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
-		started, ended := make(chan struct{}), make(chan error, 1)
-		s.NotifyStartedFunc = func() { close(started) }
-		go func() { ended <- s.ActivateAndServe() }()
-		select {
-		case <-started: // Shutdown of a server that has not started is an error, and the server would then run for ever
-		case err := <-ended:
-			tb.Fatal(err)
-		}
-		tb.Cleanup(func() {
-			Report(tb, errors.Join(s.Shutdown(), <-ended))
-		})
-	}
+	RunDNS(tb, &dns.Server{PacketConn: conn, Handler: handler})
+	RunDNS(tb, &dns.Server{Listener: listener, Handler: handler})
 	return address
+}
+
+// RunDNS runs a server, which has its socket, until the test ends.
+func RunDNS(tb testing.TB, s *dns.Server) {
+	tb.Helper()
+	started, ended := make(chan struct{}), make(chan error, 1)
+	s.NotifyStartedFunc = func() { close(started) }
+	go func() { ended <- s.ActivateAndServe() }()
+	select {
+	case <-started: // Shutdown of a server that has not started is an error, and the server would then run for ever
+	case err := <-ended:
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		Report(tb, errors.Join(s.Shutdown(), <-ended))
+	})
 }
 
 // DNSReply returns the reply to a query, with an address if the query is for A records.
