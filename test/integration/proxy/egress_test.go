@@ -283,26 +283,12 @@ func TestEgressByParentProxy(t *testing.T) {
 	t.Setenv("OOOI_PARENT_PROXY_AUTHORIZATION", "Basic dTpw")
 	requests := make(chan string, 10)
 	s, _ := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
-	httpServer(t, s.outside(3)+":3128", func(w http.ResponseWriter, r *http.Request) {
+	lab.ConnectProxy(t, s.outside(3)+":3128", func(r *http.Request) string {
 		requests <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
 		if !strings.HasPrefix(r.Host, "registry") {
-			w.WriteHeader(http.StatusForbidden)
-			return
+			return ""
 		}
-		to, err := net.Dial("tcp", s.outside(1)+":443")
-		if err != nil {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		w.WriteHeader(http.StatusOK)
-		from, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-		_, _ = io.Copy(from, to)
-		_ = from.Close()
+		return s.outside(1) + ":443"
 	})
 	s.update(t, lab.Merge(s.infraYAML(), fmt.Sprintf(
 		"spec: {egress: {hosts: [registry.outside.example.com, absent.outside.example.com], parentProxy: {url: 'http://%s:3128', secretRef: {name: parent}}}}", s.outside(3))))
