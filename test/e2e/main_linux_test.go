@@ -23,8 +23,8 @@ const vlan, secondVLAN = "vlan50", "vlan51"
 // tools are commands that the tests need in addition to those of a node: for images and on machines.
 var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "openssl"}
 
-// network has the API server's address.
-var network = lab.Network{Ranges: []string{"192.0.2.0/24"}, Prepare: prepare}
+// network has the API server's address, and those outside of the cluster.
+var network = lab.Network{Ranges: []string{"192.0.2.0/24", outsideNetwork}, Prepare: prepare}
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management", Address: "192.0.2.1", ControllerManager: true, Scheduler: true},

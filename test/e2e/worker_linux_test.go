@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -177,16 +178,21 @@ func TestWorkerJoins(t *testing.T) {
 // checkShop waits until a VM reaches the shop by its name.
 func (s *site) checkShop(t *testing.T, vm *vm) {
 	t.Helper()
-	names := filepath.Join(vm.Dir, "resolv.conf")
-	lab.Must(t, os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600))
-	const curl = `mount --bind "$0" /etc/resolv.conf && curl --silent --show-error --max-time 5 --cacert "$1" "$2"`
 	lab.Await(t, "the shop to respond to a VM", func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		output, err := vm.Command(ctx, "unshare", "--mount", "sh", "-c", curl, names, s.roots, "https://"+shop+"/page").CombinedOutput()
+		output, err := vm.namedCommand(ctx, t, "curl", "--silent", "--show-error", "--max-time", "5", "--cacert", s.roots, "https://"+shop+"/page").CombinedOutput()
 		if err != nil || string(output) != "this is the shop\n" {
 			return fmt.Sprintf("%v: %s", err, output)
 		}
 		return ""
 	})
+}
+
+// namedCommand returns a command on the VM that resolves names by the DNS server of its lease.
+func (v *vm) namedCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	names := filepath.Join(v.Dir, "resolv.conf")
+	lab.Must(t, os.WriteFile(names, []byte("nameserver "+v.dns+"\n"), 0o600))
+	return v.Command(ctx, append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, names}, args...)...)
 }
