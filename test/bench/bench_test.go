@@ -1,7 +1,7 @@
 // Package bench measures oooi's daemons as real processes, compares them with other programs that do the same, and compares
 // the results with the targets in docs/reference/measurements.md.
 //
-// Each test is one part: TestDNS, TestProxy and TestDHCP. It checks the answers of each server before it measures the server.
+// Each test is one part: TestDNS, TestProxy, TestEgress and TestDHCP. It checks the answers of each server before it measures the server.
 // Without -size it runs at a size at which the figures are meaningless.
 package bench
 
@@ -27,6 +27,7 @@ type size struct {
 	clusters []int         // numbers of hosted clusters, ascending
 	vms      int           // number of VMs whose names one Infra publishes
 	routes   []int         // numbers of a proxy's routes, ascending
+	names    []int         // numbers of listed names of egress, ascending
 	changes  int           // number of changes of each kind
 	starts   int           // number of starts of Envoy, with the most routes
 	settle   time.Duration // time until a server is at rest
@@ -34,9 +35,9 @@ type size struct {
 }
 
 var sizes = map[string]size{
-	"full":  {60, 200 * time.Millisecond, []int{1, 100, 1000}, 1000, []int{1000, 5000}, 300, 9, 5 * time.Second, 10000},
-	"quick": {12, 100 * time.Millisecond, []int{1, 100}, 1000, []int{100, 1000}, 60, 3, time.Second, 5000},
-	"tiny":  {2, 50 * time.Millisecond, []int{1, 3}, 7, []int{3, 6}, 3, 2, 100 * time.Millisecond, 1000},
+	"full":  {60, 200 * time.Millisecond, []int{1, 100, 1000}, 1000, []int{1000, 5000}, []int{1, 100, 1000}, 300, 9, 5 * time.Second, 10000},
+	"quick": {12, 100 * time.Millisecond, []int{1, 100}, 1000, []int{100, 1000}, []int{1, 100, 1000}, 60, 3, time.Second, 5000},
+	"tiny":  {2, 50 * time.Millisecond, []int{1, 3}, 7, []int{3, 6}, []int{1, 3}, 3, 2, 100 * time.Millisecond, 1000},
 }
 
 var sizeName = flag.String("size", "tiny", "full, quick or tiny; the figures of tiny are meaningless")

@@ -10,7 +10,7 @@ import (
 // A side is a server that is compared with others.
 type side struct {
 	name string
-	pid  int
+	pid  int // 0 for none
 	// drive loads the server with as many operations as it completes.
 	drive func(time.Duration) sample
 	// target is the required ratio of the first side's rate to that of this one.

@@ -65,9 +65,12 @@ func (b *bench) pinSelf() (restore func()) {
 }
 
 // cpuTime returns the CPU time that a process has used, in nanoseconds, from the process's CPU clock, whose ID derives from the
-// PID (see clock_getcpuclockid(3)).
+// PID (see clock_getcpuclockid(3)). It returns 0 for PID 0.
 func (b *bench) cpuTime(pid int) time.Duration {
 	b.Helper()
+	if pid == 0 {
+		return 0
+	}
 	const allThreads = 2
 	var now unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &now); err != nil {
