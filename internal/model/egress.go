@@ -182,6 +182,18 @@ func (i *Infra) egressRecords(in *v1alpha1.Egress, owner Ref, created time.Time)
 	return set
 }
 
+// CheckEgressHost returns an error if a name cannot be in egress.hosts of any Infra that does not allow all names.
+func CheckEgressHost(host string) error {
+	if host == "*" {
+		return fmt.Errorf("%q allows every name: list the names", host)
+	}
+	name, err := egressName(host, false, nil)
+	if err == nil && name != host {
+		err = fmt.Errorf("%q must be %q", host, name)
+	}
+	return err
+}
+
 // egressName returns the name of a host in lower case. It returns an error for a wildcard of a public suffix, such as
 // *.com or *.github.io, and for a name of the hosted cluster, which may be nil.
 func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {

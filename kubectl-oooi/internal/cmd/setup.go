@@ -56,6 +56,7 @@ func (c *command) setup() *cobra.Command {
 		Example: "  # Deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
 			"  # Deploy without a file; setup selects free addresses\n" +
 			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
+			"  # Also let VMs pull OpenShift's images through the proxy\n  kubectl oooi setup -f infra.yaml -f manifests/egress/images.yaml\n\n" +
 			"  # Deploy a proxy without an Infra\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
 			"  # Print the objects without connecting to a cluster; include the objects that setup would read from it\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
@@ -89,8 +90,8 @@ func (c *command) setup() *cobra.Command {
 // addPlanFlags adds the flags that setup and diff share.
 func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags := cmd.Flags()
-	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, and objects that are not in the cluster (ProxyServer, HostedCluster, Route, "+
-		"Service, NetworkAttachmentDefinition)")
+	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, EgressHosts to add to it, and objects that are not in the cluster (ProxyServer, "+
+		"HostedCluster, Route, Service, NetworkAttachmentDefinition)")
 	d := &f.described
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describesInfra+"HostedCluster (NAMESPACE/NAME)")
 	flags.StringVar(&d.Network, "network", "", describesInfra+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")

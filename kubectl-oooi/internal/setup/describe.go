@@ -118,6 +118,9 @@ func (k *Known) describe(live *unstructured.Unstructured) error {
 			return fmt.Errorf("--upstream: %w", err)
 		}
 	}
+	if err := k.mergeEgressHosts(k.Written, new(*v1alpha1.Egress)); err != nil {
+		return err
+	}
 	if k.before != nil && equality.Semantic.DeepEqual(before, k.Written) {
 		k.Kept = append(k.Kept, read.InfraKind.Kind)
 	}

@@ -43,6 +43,9 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 			return nil, fmt.Errorf("%s, document %d: %w", o.File, o.Document, err)
 		}
 	}
+	if err := k.mergeIntoFiles(); err != nil {
+		return nil, err
+	}
 	server := k.ProxyServer
 	switch {
 	case described != nil && k.Infra != nil:
@@ -78,6 +81,8 @@ func (k *Known) add(u *documents.Object) (err error) {
 		server := &v1alpha1.ProxyServer{}
 		k.WrittenProxyServer, err = decodeStrictly(u, server, k.ProxyServer != nil)
 		k.ProxyServer = server
+	case kind == egressHostsKind.GroupKind():
+		err = k.addEgressHosts(u)
 	case decoders[kind] != nil:
 		if broken, ok := decoders[kind](u.Unstructured).(*objects.Broken); ok {
 			return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
@@ -90,7 +95,8 @@ func (k *Known) add(u *documents.Object) (err error) {
 		}
 		k.files = append(k.files, u.Unstructured)
 	default:
-		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition",
+		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, EgressHosts, HostedCluster, Route, Service or "+
+			"NetworkAttachmentDefinition",
 			u.GetKind(), u.GetName())
 	}
 	return err

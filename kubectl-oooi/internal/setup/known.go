@@ -48,6 +48,9 @@ type Known struct {
 	// if nothing was.
 	described *Description
 	completed string
+	// egressHosts are the names of all EgressHosts in files, and egressFile is the first of these files.
+	egressHosts []string
+	egressFile  string
 	// ignored are warnings about objects in files.
 	ignored []string
 	// files are the other objects in files, and live are those of the cluster, which are read by Discover and then discovered. before
