@@ -35,6 +35,9 @@ type Query struct {
 type Target struct {
 	Name    string         `json:"name"`
 	Address netip.AddrPort `json:"address"`
+	// Resolver is a DNS server by which the client resolves Name, to connect to that address at Port; the zero Addr for Address.
+	Resolver netip.Addr `json:"resolver,omitzero"`
+	Port     uint16     `json:"port,omitempty"`
 	// Path is that of a GET request without credentials, such as /readyz. Over TLS, empty sends no request after the handshake.
 	Path string `json:"path,omitempty"`
 }
@@ -52,7 +55,8 @@ func (c *Client) Accepts(server netip.Addr) bool {
 	return len(c.Servers) == 0 || slices.Contains(c.Servers, server)
 }
 
-// An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path.
+// An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path, and
+// DNS for TLS with a resolver.
 // The outcome of a repeated step has no TLS.
 type Outcome struct {
 	// Step is the index of the step.

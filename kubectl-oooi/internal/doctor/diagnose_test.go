@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -167,6 +168,69 @@ func TestRootIsFirst(t *testing.T) {
 			got := ""
 			if r := d.Root(); r != nil {
 				got = r.Code + " " + string(r.Status)
+			}
+			if text := show(t, d, true); got != tc.want || !strings.Contains(text, tc.says) {
+				t.Errorf("got %q, want %q that says %q:\n%s", got, tc.want, tc.says, text)
+			}
+		})
+	}
+}
+
+// TestRegistryOfTheReleaseImage lets VMs reach the registry, or not, in a site whose HostedCluster has a release image.
+func TestRegistryOfTheReleaseImage(t *testing.T) {
+	const (
+		image      = "quay.io/openshift-release-dev/ocp-release@sha256:1"
+		platform   = "platform: {type: KubeVirt}}"
+		gateway    = "gateway: 192.0.2.1, "
+		components = "  infraComponents:\n"
+		dns        = "dns: {serverIP: 192.0.2.3}"
+		dhcp       = "dhcp: {serverIP: 192.0.2.2, "
+		deny       = "dns: {serverIP: 192.0.2.3, forward: Deny}"
+		network    = "networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]"
+		nodePool   = "kubevirt: {additionalNetworks"
+		vmi        = "kind: VirtualMachineInstance"
+		mirrors    = "platform: {type: KubeVirt}, imageContentSources: [{source: quay.io/openshift-release, mirrors: [other.example.net/x]}, " +
+			"{source: quay.io/openshift-release-dev, mirrors: ['mirror.example.net:5000/ocp', quay.io/mirror]}]}"
+	)
+	egress := func(text string) string { return "  egress: " + text + "\n" + components }
+	for _, tc := range []struct {
+		name  string
+		image string // empty for that above
+		pairs []string
+		want  string // severity; empty for no finding
+		says  string
+	}{
+		{name: "router"},
+		{name: "no router", pairs: []string{gateway, ""}, want: "warn", says: "networkConfig.gateway is empty"},
+		{name: "no default route", pairs: []string{dhcp, dhcp + "defaultRoute: false, "}, want: "warn", says: "infraComponents.dhcp.defaultRoute is false"},
+		{name: "denied", pairs: []string{dns, deny}, want: "fail", says: "spec.infraComponents.dns.forward of Infra clusters/demo is Deny"},
+		{name: "no router and denied", pairs: []string{gateway, "", dns, deny}, want: "fail", says: "add quay.io to spec.egress.hosts"},
+		{name: "egress", pairs: []string{gateway, "", dns, deny, components, egress("{hosts: [quay.io]}")}},
+		{name: "egress by wildcard", image: "eu.quay.io/x", pairs: []string{gateway, "", dns, deny, components, egress(`{hosts: ["*.quay.io"]}`)}},
+		{name: "egress of all names", pairs: []string{gateway, "", dns, deny, components, egress(`{hosts: ["*"], allowAll: true}`)}},
+		{name: "egress of another name", pairs: []string{gateway, "", components, egress("{hosts: [example.net]}")}, want: "warn", says: "quay.io"},
+		{name: "egress of a ProxyServer", pairs: []string{gateway, "", "{infraRef: {name: demo}, networkConfig", "{infraRef: {name: demo}, egress: {hosts: [quay.io]}, networkConfig"}},
+		{name: "port", image: "quay.io:8443/x", pairs: []string{gateway, "", components, egress("{hosts: [quay.io]}")}, want: "warn", says: "add 8443 to spec.egress.ports"},
+		{name: "port of egress", image: "quay.io:8443/x", pairs: []string{gateway, "", components, egress("{hosts: [quay.io], ports: [443, 8443]}")}},
+		{name: "record", pairs: []string{gateway, "", dns, "dns: {serverIP: 192.0.2.3, forward: Deny, records: [{name: quay.io, type: A, values: [192.0.2.200]}]}"}},
+		{name: "address on the VLAN", image: "192.0.2.200:5000/x", pairs: []string{gateway, ""}},
+		{name: "address elsewhere", image: "198.51.100.1/x", pairs: []string{gateway, ""}, want: "warn", says: "networkConfig.gateway"},
+		{name: "mirror", pairs: []string{gateway, "", platform, mirrors, components, egress("{hosts: [mirror.example.net], ports: [5000]}")}},
+		{name: "no mirror", pairs: []string{gateway, "", platform, mirrors}, want: "warn", says: "from mirror.example.net:5000: "},
+		{name: "pod network", pairs: []string{gateway, "", network, network[:len(network)-1] + ", {name: default, pod: {}}]"}},
+		{name: "unknown network", pairs: []string{gateway, "", network, network[:len(network)-1] + ", {name: second, multus: {networkName: clusters/other}}]"}},
+		{name: "no VM on the network", pairs: []string{gateway, "", vmi, "kind: Other"}},
+		{name: "NodePool without the pod network", pairs: []string{gateway, "", vmi, "kind: Other", nodePool, "kubevirt: {attachDefaultNetwork: false, additionalNetworks"}, want: "warn"},
+		{name: "HTTP proxy", pairs: []string{gateway, "", platform, platform[:len(platform)-1] + ", configuration: {proxy: {httpsProxy: 'http://u:p@192.0.2.9:3128'}}}"}},
+		{name: "DNS servers of another interface", pairs: []string{dns, deny, dhcp, dhcp + "dns: false, "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const release = "dns: {baseDomain: example.com}"
+			pairs := append(tc.pairs, release, release+", release: {image: '"+cmp.Or(tc.image, image)+"'}")
+			d := Diagnose(load(t, nil, pairs...), Added{}, func(code string) bool { return code == "OOOI-DNS-009" })
+			got := ""
+			if r := d.Root(); r != nil {
+				got = string(r.Status)
 			}
 			if text := show(t, d, true); got != tc.want || !strings.Contains(text, tc.says) {
 				t.Errorf("got %q, want %q that says %q:\n%s", got, tc.want, tc.says, text)

@@ -11,6 +11,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
@@ -105,6 +106,34 @@ func checkForwarded(s *Site) []Finding {
 			because(fmt.Sprintf("addresses of DNS: %v", addresses)))
 	}
 	return findings
+}
+
+var registryReached = Check{
+	Code: "OOOI-DNS-009", Title: "VMs reach a registry of the release image", InfraOnly: true, Component: componentVMs, Run: checkRegistry,
+	Reads: slices.Concat(site.In(site.AtInfra, site.Infras, site.ProxyServers), hostedReads, site.In(site.AtHosted, site.NodePools),
+		site.In(site.AtControlPlane, site.VMIs)),
+	About: "VMs pull images from the registry of `spec.release.image` of the HostedCluster, or from its mirrors in `spec.imageContentSources`. On the VLAN, " +
+		"DNS must resolve one of these names, to the proxy (`spec.egress`), to an address on the VLAN, or to one that VMs reach by the router " +
+		"(`networkConfig.gateway`). The check reads objects only, and warns if the upstream resolvers may know an address on the VLAN. It passes if nodes use " +
+		"an HTTP proxy, if DHCP sends no DNS servers, and if all VMs have an interface on another network that may have a default route. " +
+		"`kubectl oooi test --only egress` requests the registry.",
+}
+
+func checkRegistry(s *Site) []Finding {
+	list, _ := registry.Of(s.Site)
+	if len(list) == 0 || registry.Reached(list) != nil {
+		return nil
+	}
+	r := list[0]
+	report := warned
+	if !slices.ContainsFunc(list, func(r *registry.Registry) bool { return !r.Denied }) {
+		report = failed
+	}
+	f := report(s.Ref(), r.Remedy, "VMs cannot pull the release image from %s: %s", r, r.Missing)
+	for _, other := range list[1:] {
+		f = f.because(fmt.Sprintf("%s: %s", other, other.Missing))
+	}
+	return []Finding{f}
 }
 
 // dnsAddresses returns the cluster IPs of the DNS Services of all Infras that serve the hosted cluster: any of them resolves its

@@ -29,7 +29,7 @@ func Stages() []Stage {
 			resolversOffered, leasesStored, rangesFree, onlyDHCPServer, offersRequested, packetsHandled, dhcpReady,
 			macsUnique, vmsKnown, clientsKnown, vmsLeased, annotationsValid, leasesKept, leasesUnused, rangesSufficient,
 		}},
-		{"dns", []Check{noLoop, upstreamsAnswer, dnsReady, namesServed, domainForwarded}},
+		{"dns", []Check{noLoop, upstreamsAnswer, dnsReady, namesServed, domainForwarded, registryReached}},
 		{"proxy", []Check{
 			proxyExists, configurationValid, backendsConnect, backendsShake, certificatesValid,
 			withinLimits, addressHeldOnce, addressHeld, serviceAccepts, endpointsOwn,

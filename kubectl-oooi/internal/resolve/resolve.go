@@ -48,6 +48,18 @@ func Answer(objects *model.Objects, q Query) (*Report, error) {
 	return out, nil
 }
 
+// OnVLAN returns the answer to VMs on the network of a NetworkAttachmentDefinition, "namespace/name"; nil if no Infra is on it. The
+// snapshot must be built with Options or more. Of objects, only Infras are required; without others, fewer sources are known.
+func OnVLAN(snapshot *model.Snapshot, objects *model.Objects, name, nad string) *View {
+	at := slices.IndexFunc(snapshot.VLANs, func(v *model.VLAN) bool { return v.Uses(nad) })
+	if at < 0 {
+		return nil
+	}
+	v := snapshot.VLANs[at]
+	answer := (&resolver{Snapshot: snapshot, objects: objects, name: name}).answerView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs})
+	return &answer
+}
+
 // answerView returns out completed with the answer of a view.
 func (r *resolver) answerView(v *model.View, out View) View {
 	at, exact := newNameTree(v).find(r.name)

@@ -29,8 +29,12 @@ var dataKeys = append([]string{"Corefile"}, read.MultusKeys...)
 
 // redact removes from an object what may be secret.
 func redact(u *unstructured.Unstructured) {
+	proxy, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "configuration", "proxy", "httpsProxy")
 	for _, path := range redacted {
 		remove(u.Object, path)
+	}
+	if proxy != nil && proxy != "" { // whether there is one; see objects.Configured
+		_ = unstructured.SetNestedField(u.Object, true, "spec", "configuration", "proxy", "httpsProxy") // the fields above it exist
 	}
 	if u.GroupVersionKind() == ConfigMaps {
 		data, _, _ := unstructured.NestedMap(u.Object, "data")

@@ -60,6 +60,7 @@ func newPlan(s *subject, scenarios []Scenario) *plan {
 		p.addApps(c)
 	}
 	p.addMTU()
+	p.addRegistry()
 	p.addIsolation()
 	return p
 }

@@ -39,6 +39,17 @@ func TestRequestsOfASite(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "requests.txt"), b.String())
 }
 
+// TestRegistryIsSkipped expects no request, but the reason, if VMs have no way to the registry.
+func TestRegistryIsSkipped(t *testing.T) {
+	s := load(t)
+	s.Infra.Spec.NetworkConfig.Gateway = ""
+	p := newPlan(s, Scenarios())
+	const scenario, want = "egress-registry", "VMs do not reach registry.example.com:5000: networkConfig.gateway is empty"
+	if got := p.whyNot(&Scenario{Name: scenario}); len(p.steps[scenario]) > 0 || !strings.HasPrefix(got, want) {
+		t.Errorf("%d requests, skipped because %q, want %q", len(p.steps[scenario]), got, want)
+	}
+}
+
 // load returns the site in testdata.
 func load(t *testing.T) *subject {
 	t.Helper()

@@ -27,6 +27,8 @@ const (
 	GroupApps      = "apps"
 	GroupNetwork   = "network"
 	GroupIsolation = "isolation"
+	// GroupEgress has what is outside of the cluster.
+	GroupEgress = "egress"
 	// GroupDisruption has the disruptive scenarios.
 	GroupDisruption = "disruption"
 )
@@ -104,6 +106,10 @@ func Scenarios() []Scenario {
 			"compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
 		},
 		{
+			"egress-registry", GroupEgress, onVLAN, "", "VMs reach a registry of the release image over HTTPS, with a certificate for its name",
+			"run 'kubectl oooi doctor', and see docs/how-to/egress.md if the name leads to the proxy",
+		},
+		{
 			"isolation-names", GroupIsolation, onVLAN, dnsVLANUDP, "names of other hosted clusters do not lead to their addresses on this VLAN",
 			"compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN",
 		},
@@ -127,7 +133,7 @@ func Scenarios() []Scenario {
 
 // Quick returns the scenarios that disrupt nothing, and end within about ten seconds if they pass. They are the ones that doctor
 // runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and the addresses
-// that they request do not answer.
+// that they request do not answer. Those of egress are not either: they depend on servers of others.
 func Quick() []Scenario {
-	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return s.Group == GroupDisruption || s.Group == GroupIsolation })
+	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return slices.Contains([]string{GroupDisruption, GroupIsolation, GroupEgress}, s.Group) })
 }

@@ -186,8 +186,14 @@ func headers(to netip.Addr) int {
 
 // handshake performs a TLS handshake, and requests the path of the target, if it has one, over the connection.
 func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Outcome) (err error) {
-	o.TLS = &probe.Handshake{Name: target.Name, Address: target.Address}
-	conn := Handshake(ctx, s.dialer("tcp", target.Address.Addr()), "", o.TLS)
+	address := target.Address
+	if target.Resolver.IsValid() {
+		if address, err = s.resolve(ctx, target, o); err != nil {
+			return err
+		}
+	}
+	o.TLS = &probe.Handshake{Name: target.Name, Address: address}
+	conn := Handshake(ctx, s.dialer("tcp", address.Addr()), "", o.TLS)
 	if conn == nil {
 		return errors.New(o.TLS.Error)
 	}
@@ -201,6 +207,21 @@ func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Ou
 		})
 	}
 	return err
+}
+
+// resolve returns the first IPv4 address of a target's name with its port, and sets o.DNS.
+func (s source) resolve(ctx context.Context, target *probe.Target, o *probe.Outcome) (netip.AddrPort, error) {
+	err := retry(ctx, attempts, func() (err error) {
+		o.DNS, err = s.query(ctx, &probe.Query{Server: target.Resolver, Network: "udp", Name: target.Name, Type: "A", EDNS: true})
+		return err
+	})
+	switch {
+	case err != nil:
+		return netip.AddrPort{}, fmt.Errorf("resolving the name at %s: %w", target.Resolver, err)
+	case len(o.DNS.Addresses) == 0:
+		return netip.AddrPort{}, fmt.Errorf("DNS at %s has no address for the name: %s", target.Resolver, o.DNS.Rcode)
+	}
+	return netip.AddrPortFrom(o.DNS.Addresses[0], target.Port), nil
 }
 
 // get requests a path of a server, and does not follow redirects. It returns errNoResponse if the server does not respond in time.

@@ -1,0 +1,63 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
+)
+
+// registryPath is the path at which each registry responds, often with a demand for credentials. Source: OCI distribution
+// specification, "Determining Support".
+const registryPath = "/v2/"
+
+// addRegistry adds a request to the first registry of the release image that VMs reach, by way of each DNS server on the VLAN.
+func (p *plan) addRegistry() {
+	const scenario = "egress-registry"
+	list, why := registry.Of(p.Site)
+	r := registry.Reached(list)
+	switch {
+	case why != "":
+		p.skip(scenario, why)
+		return
+	case len(list) == 0:
+		p.skip(scenario, "the release image names no registry")
+		return
+	case r == nil:
+		p.skip(scenario, fmt.Sprintf("VMs do not reach %s: %s", list[0], list[0].Missing))
+		return
+	case r.Via == registry.Router && cni.IsOVN(p.NetworkConfig()):
+		p.skip(scenario, "pods have no route to the VLAN's router in networks of OVN-Kubernetes")
+		return
+	}
+	add := func(label string, t *probe.Target) {
+		t.Name, t.Path = r.Host, registryPath
+		p.add(scenario, VLAN, label, probe.Step{TLS: t}, resolved, p.verified(r.Host, "", ""), responded)
+	}
+	if address, err := netip.ParseAddr(r.Host); err == nil {
+		add(fmt.Sprintf("%s by %s", r, r.Via), &probe.Target{Address: netip.AddrPortFrom(address, r.Port)})
+		return
+	}
+	p.skip(scenario, "DNS has no IPv4 address on the VLAN")
+	for _, server := range p.servers(VLAN) {
+		add(fmt.Sprintf("%s by %s, resolved at %s", r, r.Via, server), &probe.Target{Resolver: server, Port: r.Port})
+	}
+}
+
+// resolved is a check that the client knew an address, as clients of an older image do not if they have to resolve it.
+func resolved(o *probe.Outcome) string {
+	if o.TLS != nil && !o.TLS.Address.IsValid() {
+		return "the client does not resolve names; its image is older than the plugin"
+	}
+	return ""
+}
+
+// responded is a check that accepts any status of the server.
+func responded(o *probe.Outcome) string {
+	if o.Error == "" && o.HTTP == nil {
+		return "the client sends no requests over TLS; its image is older than the plugin"
+	}
+	return o.Error
+}
