@@ -121,6 +121,10 @@ func (s *site) breaks() []siteBreak {
 		})
 	}
 	add("mtu-vlan", s.drops("demo-dns-0", "net1", query+"ip length > 1300"))
+	add("egress-registry", func(t *testing.T) {
+		onMachine(t, "nft", "add table ip fault; add chain ip fault c { type filter hook input priority 0; }; add rule ip fault c ip daddr "+registryAddress+" tcp dport 443 drop")
+		t.Cleanup(func() { onMachine(t, "nft", "delete table ip fault") })
+	})
 	add("isolation-names", func(t *testing.T) {
 		upstreamAddresses.Store(otherAPI+".", otherProxy)
 		t.Cleanup(func() { upstreamAddresses.Delete(otherAPI + ".") })

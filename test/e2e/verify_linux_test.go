@@ -28,6 +28,9 @@ const (
 	otherProxy = "198.18.60.7"
 )
 
+// registryAddress is the VLAN address of the registry of the release image.
+const registryAddress = "198.18.50.201"
+
 // A siteTest is the report of 'kubectl oooi test'.
 type siteTest struct{ Results []scenario }
 
@@ -102,7 +105,9 @@ func (s *site) verify(t *testing.T, args ...string) *siteTest {
 // that a single scenario fails.
 func TestVerifyOnTheNode(t *testing.T) {
 	s := newSite(t)
-	s.setup(t, infra)
+	s.setup(t, lab.Merge(infra, "spec: {infraComponents: {dns: {records: [{name: registry.example.com, type: A, values: ["+registryAddress+"]}]}}}"))
+	hostOnVLAN(t, registryAddress+"/24")
+	s.ca.TLSBackend(t, registryAddress+":443", "registry.example.com")
 	overTLS, plain := vlanServer(t, s.ca, "*.apps."+domain)
 	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
 	s.cp.MustApply(t, other.Namespaces(), infraOn(other, "spec: {infraComponents: {dhcp: null}}"), other.HostedCluster().YAML())

@@ -112,7 +112,7 @@ func TestPageIsSelfContained(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Content-Security-Policy", "prefers-color-scheme", "@media print", `lang="en"`, `href="#site-99"`, `id="site-99"`, "<td>Lease</td>", "and 192 more VMs", "1.2ms",
-		"OOOI-DNS-001", "repair it", "from pod: apps-http: connection refused", "1 of 27 scenarios failed",
+		"OOOI-DNS-001", "repair it", "from pod: apps-http: connection refused", "1 of 28 scenarios failed",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not contain %q", want)

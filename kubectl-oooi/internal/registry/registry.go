@@ -2,6 +2,7 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -127,7 +128,7 @@ func (r *Registry) find(s *site.Site) {
 		addresses = append(addresses, address)
 	} else if view := resolve.OnVLAN(s.Snapshot, &model.Objects{Infras: s.Facts.Infras()}, r.Host, s.Model.NetworkAttachment); view != nil && view.Result != resolve.PassedOn {
 		if addresses = view.Addresses; len(addresses) == 0 {
-			r.Denied, r.Missing, r.Remedy = true, fmt.Sprintf("DNS on the VLAN has no address for the name: %s", view.Why), fmt.Sprintf(allow, r.Host)
+			r.Denied, r.Missing, r.Remedy = true, "DNS on the VLAN has no address for the name: "+cmp.Or(view.Why, "its records have none"), fmt.Sprintf(allow, r.Host)
 			return
 		}
 	}

@@ -135,5 +135,7 @@ func Scenarios() []Scenario {
 // runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and the addresses
 // that they request do not answer. Those of egress are not either: they depend on servers of others.
 func Quick() []Scenario {
-	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return slices.Contains([]string{GroupDisruption, GroupIsolation, GroupEgress}, s.Group) })
+	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool {
+		return slices.Contains([]string{GroupDisruption, GroupIsolation, GroupEgress}, s.Group)
+	})
 }

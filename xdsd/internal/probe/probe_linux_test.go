@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveDNS starts a DNS server on one transport. It answers NXDOMAIN for names that begin with "no.", and two addresses
-// for all others.
+// serveDNS starts a DNS server on one transport. It answers NXDOMAIN for names that begin with "no.", a server's address for
+// those that begin with "good.", and two addresses for all others.
 func serveDNS(t *testing.T, address, transport string) {
 	t.Helper()
 	started := make(chan struct{})
@@ -35,7 +35,11 @@ func serveDNS(t *testing.T, address, transport string) {
 		if strings.HasPrefix(r.Question[0].Name, "no.") {
 			answer.Rcode = dns.RcodeNameError
 		} else {
-			for _, ip := range []string{"198.51.100.7", "198.51.100.3"} {
+			addresses := []string{"198.51.100.7", "198.51.100.3"}
+			if strings.HasPrefix(r.Question[0].Name, "good.") {
+				addresses = []string{"192.0.2.85"}
+			}
+			for _, ip := range addresses {
 				answer.Answer = append(answer.Answer, &dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 30}, A: net.ParseIP(ip)})
 			}
 		}

@@ -40,6 +40,9 @@ func TestSteps(t *testing.T) {
 	dns := func(network, name, kind string, edns bool, size int) report.Step {
 		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr("192.0.2.54"), Network: network, Name: name, Type: kind, EDNS: edns, Size: size}}
 	}
+	resolved := func(name, resolver string) report.Step {
+		return report.Step{TLS: &report.Target{Name: name, Resolver: netip.MustParseAddr(resolver), Port: 443, Path: "/v2/"}}
+	}
 	steps := []report.Step{
 		dns("udp", "yes.example.com", "A", false, 0), dns("tcp", "yes.example.com", "A", true, 0), dns("udp", "no.example.com", "A", false, 0),
 		dns("udp", "yes.example.com", "A", false, 1400),
@@ -48,6 +51,7 @@ func TestSteps(t *testing.T) {
 		{HTTP: &report.Target{Name: "web.example.com", Address: netip.MustParseAddrPort("192.0.2.86:80"), Path: "/"}},
 		{},
 		get("good.example.com", "192.0.2.85:443"), get("broken.example.com", "192.0.2.89:443"), get("silent.example.com", "192.0.2.90:443"), get("api.example.com", "192.0.2.91:443"),
+		resolved("good.example.com", "192.0.2.54"), resolved("no.example.com", "192.0.2.54"), resolved("good.example.com", "192.0.2.88"),
 	}
 	got := make([]report.Outcome, len(steps))
 	probe.Run(t.Context(), "", 0, steps, func(o report.Outcome) { got[o.Step] = o })
@@ -63,6 +67,9 @@ func TestSteps(t *testing.T) {
 		{Step: 9, TLS: got[9].TLS, HTTP: &report.Response{Status: 500, Body: "broken.example.com\nGET\nbroken.example.com\n/readyz\n"}},
 		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 6s"},
 		{Step: 11, TLS: got[11].TLS, HTTP: &report.Response{Status: 503, Body: "HTTP/2.0 /readyz"}},
+		{Step: 12, DNS: &report.Reply{Rcode: "NOERROR", Addresses: []netip.Addr{server.Addr().Addr()}}, TLS: got[12].TLS, HTTP: &report.Response{Status: 200}},
+		{Step: 13, DNS: &report.Reply{Rcode: "NXDOMAIN"}, Error: "DNS at 192.0.2.54 has no address for the name: NXDOMAIN"},
+		{Step: 14, Error: got[14].Error},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(report.Outcome{}, "Took", "Ended")); diff != "" {
 		t.Error(diff)
@@ -72,10 +79,12 @@ func TestSteps(t *testing.T) {
 		t.Errorf("no reply to a padded query: %+v", got[3])
 	case got[4].TLS == nil || !got[4].TLS.Connected || len(got[4].TLS.Chain) == 0:
 		t.Errorf("the handshake has the outcome %+v", got[4])
+	case !strings.HasPrefix(got[14].Error, "resolving the name at 192.0.2.88: "):
+		t.Errorf("without a resolver, the error is %q", got[14].Error)
 	case !strings.Contains(got[7].Error, "does not know this kind of request"):
 		t.Errorf("an unknown request has the error %q", got[7].Error)
 	}
-	for _, o := range got[8:] {
+	for _, o := range got[8:13] {
 		if o.TLS == nil || len(o.TLS.Chain) == 0 {
 			t.Errorf("with a path, the handshake has the outcome %+v", o)
 		}
