@@ -55,8 +55,8 @@ func objectGroup(r *Running) Group {
 			r.Add(lab.Service("kube-system", "kube-dns", 53, "spec: {ports: [{port: 53, protocol: UDP}]}"))
 			r.Patch(demoInfra, `{"spec": {"networkConfig": {"dnsServers": ["`+r.field("v1 Service kube-system/kube-dns", "spec", "clusterIP")+`"]}}}`)
 		}},
-		{Name: "DNS denies the registry of the release image", Want: "DNS-009 fail", Says: "add registry.example.com to spec.egress.hosts", Break: func() {
-			r.Patch(demoInfra, `{"spec": {"infraComponents": {"dns": {"forward": "Deny"}}}}`)
+		{Name: "name of the registry of the release image does not exist", Want: "DNS-009 fail", Says: "add an address of registry." + RunningDomain, Break: func() {
+			r.Patch(hostedCluster, `{"spec": {"release": {"image": "registry.`+RunningDomain+`/release:4.20"}}}`)
 		}},
 		{Name: "Service of a deleted Infra exists", Want: "OLD-002 warn", Says: "teardown gone", Break: func() {
 			r.Add(lab.Service("clusters", "gone-dns", 53, "metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/gone}}"))

@@ -205,6 +205,7 @@ func TestRegistryOfTheReleaseImage(t *testing.T) {
 		{name: "no default route", pairs: []string{dhcp, dhcp + "defaultRoute: false, "}, want: "warn", says: "infraComponents.dhcp.defaultRoute is false"},
 		{name: "denied", pairs: []string{dns, deny}, want: "fail", says: "spec.infraComponents.dns.forward of Infra clusters/demo is Deny"},
 		{name: "no router and denied", pairs: []string{gateway, "", dns, deny}, want: "fail", says: "add quay.io to spec.egress.hosts"},
+		{name: "name of the cluster", image: "registry.demo.example.com/x", want: "fail", says: "add an address of registry.demo.example.com to spec.infraComponents.dns.records"},
 		{name: "egress", pairs: []string{gateway, "", dns, deny, components, egress("{hosts: [quay.io]}")}},
 		{name: "egress by wildcard", image: "eu.quay.io/x", pairs: []string{gateway, "", dns, deny, components, egress(`{hosts: ["*.quay.io"]}`)}},
 		{name: "egress of all names", pairs: []string{gateway, "", dns, deny, components, egress(`{hosts: ["*"], allowAll: true}`)}},
