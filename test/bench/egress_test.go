@@ -107,7 +107,7 @@ func (b *proxyBench) measureNames(n int) {
 	infras := schema.GroupVersionResource{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Resource: "infras"}
 	b.check(b.objects.patch(b.Context(), infras, namespace, routedCluster, fmt.Sprintf(`{"spec": {"networkConfig": {"dnsServers": [%q]}, "egress": %s}}`, outsideDNS, egress)))
 	envoy := b.startEnvoy(nil)
-	defer func() { b.check(envoy.Stop()) }()
+	defer envoy.Kill(b)
 	last := func() error { return b.expect(envoyAddress, lab.ClientHello(b, "api."+routedDomain), kas) }
 	if n > 0 {
 		last = func() error { return b.receive(outsideName(n - 1)) }
@@ -186,7 +186,7 @@ shutdown_lifetime 0 seconds
 func (b *proxyBench) compareStreams(n int) {
 	b.Helper()
 	envoy := b.startEnvoy(b.serverCPU)
-	defer func() { b.check(envoy.Stop()) }()
+	defer envoy.Kill(b)
 	name := outsideName(n - 1)
 	type proxy struct {
 		name string

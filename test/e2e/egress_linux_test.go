@@ -177,7 +177,7 @@ func TestEgress(t *testing.T) {
 // checkEgressReport waits until 'kubectl oooi egress' shows the pull of an image and the name that is not listed.
 func (s *site) checkEgressReport(t *testing.T, size uint64) {
 	t.Helper()
-	await(t, "the report of names", func() string { // connections count when they end
+	lab.Await(t, "the report of names", func() string { // connections count when they end
 		out := lab.Execute(t, time.Minute, s.binary, "--kubeconfig", s.cp.Kubeconfig(), "-n", "clusters", "egress", "demo", "-o", "json")
 		var r egressReports
 		if err := json.Unmarshal([]byte(out.Stdout), &r); err != nil || len(r.Items) != 1 || len(r.Items[0].Names) != 2 {
