@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // Folders of the generated files, relative to the folder of this test.
@@ -24,9 +26,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 
 	files, err := filepath.Glob(fresh + "/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	known := map[string]bool{}
 	for _, file := range files {
 		dir := crdDir
@@ -41,9 +41,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 
 	crds, err := filepath.Glob(crdDir + "/hostedcluster*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, crd := range crds {
 		if !known[crd] {
 			t.Errorf("%s is not generated from any type: delete it", crd)
@@ -71,8 +69,6 @@ func TestReferenceIsUpToDate(t *testing.T) {
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return data
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -36,48 +37,10 @@ const namespace = "default"
 
 // TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged checks that an API server with our CRDs accepts the
 // objects of the earlier operator, also with strict field validation, keeps every value and only adds
-// defaults.
+// the defaults in testdata/legacy/*.defaults.
 func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
-	proxyDefaults := []string{
-		"infraComponents.proxy.connectTimeout=5s",
-		"infraComponents.proxy.idleTimeout=24h",
-		"infraComponents.proxy.logLevel=info", "infraComponents.proxy.terminationGracePeriodSeconds=45",
-	}
-	appsDefaults := []string{
-		"appsIngress.addressDeadline=5m", "appsIngress.proxyProtocol=None",
-		"appsIngress.dial=Service",
-		"appsIngress.source=HostedService",
-	}
-	added := map[string][]string{
-		"infra-full":    slices.Concat(appsDefaults, proxyDefaults),
-		"infra-minimal": nil,
-		"infra-rewritten": slices.Concat(appsDefaults, proxyDefaults, []string{
-			"appsIngress.service.namespace=openshift-ingress",
-			"infraComponents.dns.enabled=true",
-		}),
-		"infra-invalid": slices.Concat(appsDefaults, proxyDefaults, []string{
-			"appsIngress.enabled=false",
-			"infraComponents.dhcp.enabled=true",
-			"infraComponents.dns.enabled=true",
-			"infraComponents.proxy.enabled=true",
-		}),
-		"proxyserver-full": {
-			"backends.0.proxyProtocol=None", "backends.1.proxyProtocol=None", "backends.2.proxyProtocol=None", "backends.3.proxyProtocol=None", "backends.4.proxyProtocol=None",
-			"backends.2.protocol=TCP", "backends.2.timeoutSeconds=30",
-			"backends.3.protocol=TCP", "backends.3.timeoutSeconds=30",
-			"backends.4.timeoutSeconds=30",
-		},
-		"proxyserver-minimal": {
-			"backends.0.protocol=TCP", "backends.0.proxyProtocol=None", "backends.0.timeoutSeconds=30",
-			"logLevel=info", "port=443", "xdsPort=18000",
-		},
-	}
 	for name, written := range objects(t, "testdata/legacy/*.yaml") {
 		t.Run(name, func(t *testing.T) {
-			want, known := added[name]
-			if !known {
-				t.Fatal("no expected defaults for this file")
-			}
 			specBefore := flatten("", written.Object["spec"])
 			specAfter := flatten("", createAndGet(t, written).Object["spec"])
 
@@ -96,10 +59,7 @@ func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			slices.Sort(want)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("unexpected additions (-want +got):\n%s", diff)
-			}
+			golden.Check(t, "testdata/legacy/"+name+".defaults", strings.Join(append(got, ""), "\n"))
 		})
 	}
 }
@@ -112,13 +72,9 @@ func TestRoundTripThroughTypeKeepsSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			loaded := createAndGet(t, written)
 			typed := newObject(t, loaded.GetKind())
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(loaded.Object, typed, true); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(loaded.Object, typed, true))
 			back, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if diff := cmp.Diff(specOf(typed), defaultedSpec(t, written)); diff != "" {
 				t.Errorf("the API server (-) and Default (+) disagree:\n%s", diff)
 			}
@@ -140,9 +96,7 @@ func TestRoundTripThroughTypeKeepsSpec(t *testing.T) {
 
 			updated := &unstructured.Unstructured{Object: back}
 			updated, err = client(t, loaded.GetKind()).Update(t.Context(), updated, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if empty == 0 && updated.GetGeneration() != loaded.GetGeneration() {
 				t.Error("writing the object back incremented its generation")
 			}
@@ -187,9 +141,7 @@ func TestReplicasAndControllerShareTheStatus(t *testing.T) {
 	apply("proxy-0", replica("proxy-0", "2"))
 
 	stored, err := client(t, "ProxyServer").Get(t.Context(), "shared-status", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	proxy := &v1alpha1.ProxyServer{}
 	convert(t, stored, proxy)
 	versions := map[string]string{}
@@ -226,9 +178,7 @@ func TestStatusOfAnInfraIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored, err := client(t, "Infra").Get(t.Context(), "status", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	got := &v1alpha1.Infra{}
 	convert(t, stored, got)
 	if diff := cmp.Diff(want, got.Status); diff != "" {
@@ -270,13 +220,9 @@ infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy
 
 func TestShortNamesAndCategory(t *testing.T) {
 	client, err := discovery.NewDiscoveryClientForConfig(server.Get(t).RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	resources, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	got := map[string]string{}
 	for _, r := range resources.APIResources {
 		if !strings.Contains(r.Name, "/") {
@@ -296,18 +242,12 @@ func getTable(t *testing.T, resource, name string) *metav1.Table {
 	config.APIPath = "/apis"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	data, err := client.Get().Namespace(namespace).Resource(resource).Name(name).
 		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	table := &metav1.Table{}
-	if err := json.Unmarshal(data, table); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(data, table))
 	if len(table.Rows) != 1 {
 		t.Fatalf("got %d rows", len(table.Rows))
 	}
@@ -318,9 +258,7 @@ func getTable(t *testing.T, resource, name string) *metav1.Table {
 func objects(t *testing.T, pattern string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	all := map[string]*unstructured.Unstructured{}
 	for _, file := range files {
 		u := &unstructured.Unstructured{}
@@ -369,18 +307,14 @@ func createAndGet(t *testing.T, u *unstructured.Unstructured) *unstructured.Unst
 	t.Helper()
 	c := client(t, u.GetKind())
 	_, err := c.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Delete(context.Background(), u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
 	loaded, err := c.Get(t.Context(), u.GetName(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return loaded
 }
 
@@ -388,9 +322,7 @@ func createAndGet(t *testing.T, u *unstructured.Unstructured) *unstructured.Unst
 func client(t *testing.T, kind string) dynamic.ResourceInterface {
 	t.Helper()
 	c, err := dynamic.NewForConfig(server.Get(t).RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers", "VirtualIngress": "virtualingresses"}[kind]
 	return c.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
 }
@@ -416,13 +348,9 @@ func specOf(object runtime.Object) any {
 func newObject(t *testing.T, kind string) runtime.Object {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, v1alpha1.AddToScheme(scheme))
 	object, err := scheme.New(v1alpha1.SchemeGroupVersion.WithKind(kind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return object
 }
 
@@ -430,19 +358,13 @@ func newObject(t *testing.T, kind string) runtime.Object {
 func convert(t *testing.T, from, to any) {
 	t.Helper()
 	data, err := json.Marshal(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, to); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, json.Unmarshal(data, to))
 }
 
 func unmarshalYAML(t *testing.T, data []byte, to any) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(data, to); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.UnmarshalStrict(data, to))
 }
 
 // hasFieldsBelow reports whether any flattened path lies below path.

@@ -19,9 +19,7 @@ import (
 func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "upgrade"})
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	resource := func(u *unstructured.Unstructured) dynamic.ResourceInterface {
 		plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers"}[u.GetKind()]
 		return client.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
@@ -34,38 +32,24 @@ func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 - {name: a, hostname: a.example.com, port: 6443, targetService: a, targetPort: 443, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 6443, targetService: b, targetPort: 443, targetNamespace: b}`)
 	crds, err := lab.CRDs(t.Context(), lab.Oooi)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, crd := range crds { // CRDs without a schema accept every object, like those of the earlier operator
 		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		anything := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 		versions[0] = map[string]any{"name": "v1alpha1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}}, "schema": anything}
-		if err := errors.Join(unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"), cp.Apply(t.Context(), crd)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, errors.Join(unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"), cp.Apply(t.Context(), crd)))
 	}
 	for _, u := range stored {
-		if err := cp.Apply(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.Apply(t.Context(), u))
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.Oooi))
 
 	for name, u := range stored {
 		t.Run(name, func(t *testing.T) {
 			read, err := resource(u).Get(context.Background(), u.GetName(), metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := unstructured.SetNestedField(read.Object, int64(7), "status", "observedGeneration"); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
+			lab.Must(t, unstructured.SetNestedField(read.Object, int64(7), "status", "observedGeneration"))
 			if read, err = resource(u).UpdateStatus(t.Context(), read, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
