@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // run runs the command with arguments and returns its output.
@@ -67,9 +69,7 @@ func TestVersion(t *testing.T) {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -113,14 +113,10 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 // TestAddressesOfOtherPluginsAreProtected uses routers and DNS servers outside of the ranges, which a reservation
 // could name.
 func TestAddressesOfOtherPluginsAreProtected(t *testing.T) {
-	if err := register(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, register())
 	c, err := load(write(t, "server4:\n  plugins:\n  - router: 192.0.2.1\n  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99 exclude=192.0.2.53\n"+
 		"  - dns: 192.0.2.53 198.51.100.53\n  - netmask: 255.255.255.0\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if got := strings.Join(c.Server4.Plugins[1].Args, " "); !strings.HasSuffix(got, "exclude=192.0.2.53 protected=192.0.2.1 protected=192.0.2.53") {
 		t.Errorf("leasedb has the arguments %s", got)
 	}
@@ -134,9 +130,7 @@ func TestConfigurationsInTheDocumentation(t *testing.T) {
 	found := 0
 	for _, path := range []string{"../docs/reference/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, match := range fenced.FindAllSubmatch(text, -1) {
 			found++
 			if out, err := run(t.Context(), "--check", "--config", write(t, string(match[1]))); err != nil || !strings.Contains(out, "is valid") {
@@ -153,9 +147,7 @@ func TestConfigurationsInTheDocumentation(t *testing.T) {
 // command.
 func TestEveryFlagIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/reference/dhcp.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, table, found := strings.Cut(string(text), "<!-- flags: coredhcp -->")
 	if !found {
 		t.Fatal("found no table of flags")
@@ -183,9 +175,7 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 // TestEveryPluginIsInTheDocs checks that docs/reference/dhcp.md names every plugin.
 func TestEveryPluginIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/reference/dhcp.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, p := range known() {
 		if !strings.Contains(string(text), "`"+p.Name+"`") {
 			t.Errorf("the plugin %s is not documented", p.Name)

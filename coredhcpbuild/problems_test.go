@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
+	"github.com/densityops/oooi/test/lab"
 )
 
 const (
@@ -248,23 +249,15 @@ func TestUnrenewedLeases(t *testing.T) {
 
 // TestProblemsAreServed changes the configuration file of a server that runs.
 func TestProblemsAreServed(t *testing.T) {
-	if err := register(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, register())
 	path := write(t, "server4:\n  listen: 127.0.0.1:0\n  plugins:\n  - router: 192.0.2.1\n")
 	c, err := load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	registry := prometheus.NewRegistry()
 	log, err := newLogger(t.Output(), "text", "info")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server, err := (&flags{limit: 1}).listen4(t.Context(), c, log, registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	r := &reporter{config: c, server: server, monitor: &neighbours.Monitor{}, started: time.Now()}
 	handler := r.httpHandler(t.Context(), registry)
 	get := func(path string) (report problem.Report) {
@@ -279,9 +272,7 @@ func TestProblemsAreServed(t *testing.T) {
 	expectOutdated := func(changed time.Duration, want int) {
 		t.Helper()
 		at := time.Now().Add(-changed)
-		if err := os.Chtimes(path, at, at); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Chtimes(path, at, at))
 		for _, page := range []string{"/problems", "/state"} {
 			list := get(page).Problems
 			if len(list) != want || want == 1 && list[0].Code != problem.ConfigurationOutdated {
@@ -293,9 +284,7 @@ func TestProblemsAreServed(t *testing.T) {
 		t.Error("no view of the VLAN")
 	}
 	expectOutdated(time.Hour, 0)
-	if err := os.WriteFile(path, append(c.content, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, append(c.content, '\n'), 0o600))
 	expectOutdated(time.Minute, 0) // during a rollout
 	expectOutdated(time.Hour, 1)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
+	"github.com/densityops/oooi/test/lab"
 )
 
 const (
@@ -30,9 +30,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"kubeconfig": unreachable, "machines": snapshot, "leases": "02:00:00:00:00:01 127.0.0.101\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.WriteFile(t, text, dir, name)
 	}
 	for _, tc := range []struct {
 		name     string
@@ -63,13 +61,9 @@ func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 // startStock starts CoreDHCP's server with plugins, one a line, and returns its address.
 func startStock(t *testing.T, plugins string) *net.UDPAddr {
 	t.Helper()
-	if err := register(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, register())
 	free, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	address, ok := free.LocalAddr().(*net.UDPAddr)
 	if err := free.Close(); err != nil || !ok {
 		t.Fatal(err)
@@ -80,19 +74,13 @@ func startStock(t *testing.T, plugins string) *net.UDPAddr {
 		c.Plugins = append(c.Plugins, config.PluginConfig{Name: words[0], Args: words[1:]})
 	}
 	srv, err := server.Start(&config.Config{Server4: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	stopped := make(chan error, 1)
 	go func() { stopped <- srv.Wait() }()
 	t.Cleanup(func() {
 		srv.Close()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
-		if err := shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, <-stopped)
+		lab.Report(t, shutdown(t.Context()))
 		if kubevirt.Status() != nil || len(leasedb.Status()) > 0 {
 			t.Error("plugins remain after the shutdown")
 		}
@@ -109,27 +97,19 @@ func discoverThroughRelay(t *testing.T, server *net.UDPAddr) *dhcpv4.DHCPv4 {
 	if err != nil && os.Getenv("CI") == "" {
 		t.Skipf("%s needs root, for the port of relay agents: %v", t.Name(), err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	req, err := dhcpv4.NewDiscovery(net.HardwareAddr{2, 0, 0, 0, 0, 1}, dhcpv4.WithGatewayIP(agent))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	buffer := make([]byte, 2048)
 	for start := time.Now(); time.Since(start) < 30*time.Second; {
 		if _, err := conn.WriteTo(req.ToBytes(), server); err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
 		if n, _, err := conn.ReadFrom(buffer); err == nil {
 			answer, err := dhcpv4.FromBytes(buffer[:n])
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			return answer
 		}
 	}

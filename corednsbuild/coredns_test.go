@@ -72,9 +72,7 @@ kind: Service
 metadata: {name: %[1]s-proxy, namespace: clusters}
 spec: {clusterIP: 10.96.0.%[2]d}
 `, cluster, 50+i)
-		if err := os.WriteFile(filepath.Join(dir, cluster+".yaml"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.WriteFile(t, content, dir, cluster+".yaml")
 	}
 	return dir
 }
@@ -100,9 +98,7 @@ func start(t *testing.T, corefile string) *caddy.Instance {
 func stop(t *testing.T, instance *caddy.Instance) {
 	t.Helper()
 	instance.ShutdownCallbacks()
-	if err := instance.Stop(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, instance.Stop())
 }
 
 func input(corefile string) caddy.CaddyfileInput {
@@ -202,9 +198,7 @@ func TestOneBlockPerView(t *testing.T) {
 	servers := map[string]string{}
 	for _, s := range instance.Servers() {
 		host, _, err := net.SplitHostPort(s.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		servers[host] = s.LocalAddr().String()
 	}
 	expect(t, servers["127.0.0.2"], blueVM, "api.blue.example.com.", "127.50.0.3")
@@ -219,9 +213,7 @@ func TestReloads(t *testing.T) {
 	}
 	dir := manifests(t)
 	instance, err := caddy.Start(input(corefile(dir, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
 
 	reload := func(corefile string) error {
@@ -231,14 +223,10 @@ func TestReloads(t *testing.T) {
 		}
 		return err
 	}
-	if err := reload(corefile(dir, "ttl 10")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, reload(corefile(dir, "ttl 10")))
 	before := stableGoroutines()
 	for i := range 30 {
-		if err := reload(corefile(dir, fmt.Sprint("ttl ", i))); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, reload(corefile(dir, fmt.Sprint("ttl ", i))))
 		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
 	}
 	failing := corefile(manifests(t), "") + "\n.:0 {\n bind 127.0.0.2\n hcpviews {\n kubeconfig /nonexistent\n }\n}"
@@ -276,9 +264,7 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 	appsIngress := "\n  appsIngress: {enabled: true, source: Static, addresses: [198.51.100.50]}\n---"
 	path := filepath.Join(dir, "blue.yaml")
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if err := os.WriteFile(path, []byte(strings.Replace(string(content), "\n---\napiVersion: v1\nkind: Service", appsIngress+"\napiVersion: v1\nkind: Service", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -308,12 +294,8 @@ func TestCheckCorefile(t *testing.T) {
 		{"an unknown property", "vue vlan", "vue"},
 	} {
 		file := filepath.Join(t.TempDir(), "Corefile")
-		if err := os.WriteFile(file, []byte(".:53 {\n  bind lo\n  hcpviews example.com {\n    "+tc.plugin+"\n  }\n  forward . 203.0.113.53\n}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := flag.Set("conf", file); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(file, []byte(".:53 {\n  bind lo\n  hcpviews example.com {\n    "+tc.plugin+"\n  }\n  forward . 203.0.113.53\n}\n"), 0o600))
+		lab.Must(t, flag.Set("conf", file))
 		var out strings.Builder
 		err := checkCorefile(&out)
 		switch {
@@ -330,9 +312,7 @@ func TestPassedNamesAreCached(t *testing.T) {
 	var queries atomic.Int32
 	upstream := lab.ServeDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, r *dns.Msg) {
 		queries.Add(1)
-		if err := w.WriteMsg(lab.DNSReply(r, "203.0.113.99")); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, w.WriteMsg(lab.DNSReply(r, "203.0.113.99")))
 	})
 	address := address(t, start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n cache\n hcpviews example.com {\n manifests %s\n }\n hcpapps example.com\n forward . %s\n}",
 		manifests(t), upstream)), 0)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const (
@@ -24,26 +26,20 @@ func TestHasTentative(t *testing.T) {
 func TestWaitForDAD(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "if_inet6")
 	waitForDAD(table, time.Hour) // no IPv6
-	if err := os.WriteFile(table, []byte(tentative), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(table, []byte(tentative), 0o600))
 	waitForDAD(table, time.Millisecond) // returns after the timeout
 	done := make(chan struct{})
 	go func() {
 		waitForDAD(table, time.Hour)
 		close(done)
 	}()
-	if err := os.WriteFile(table+".new", []byte(linkLocal), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(table+".new", []byte(linkLocal), 0o600))
 	select {
 	case <-done:
 		t.Error("waitForDAD returned while an address was tentative")
 	case <-time.After(50 * time.Millisecond):
 	}
-	if err := os.Rename(table+".new", table); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(table+".new", table))
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):

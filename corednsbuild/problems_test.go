@@ -22,9 +22,7 @@ func TestOutdatedCorefile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "Corefile")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	const loaded, changed = ".:0 {\n bind 127.0.0.1\n}\n", ".:0 {\n bind 127.0.0.1\n any\n}\n"
 	write(loaded)
@@ -34,13 +32,9 @@ func TestOutdatedCorefile(t *testing.T) {
 	load := func(text string) {
 		t.Helper()
 		instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(text), Filepath: path, ServerTypeName: "dns"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { stop(t, instance) })
-		if err := c.load(caddy.InstanceStartupEvent, instance); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, c.load(caddy.InstanceStartupEvent, instance))
 	}
 	load(loaded)
 	expect := func(after time.Duration, want int) {
@@ -69,18 +63,14 @@ func TestOutdatedCorefile(t *testing.T) {
 func TestProblemsAreServed(t *testing.T) {
 	p := newProber()
 	l, err := daemon.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	at := l.Addr().String()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- p.serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, <-served)
 	})
 	dir := manifests(t)
 	start(t, ".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests "+dir+"\n }\n}")
@@ -95,9 +85,7 @@ func TestProblemsAreServed(t *testing.T) {
 	if got := report(); got.Problems == nil || len(got.Problems) > 0 || got.VLAN == nil {
 		t.Errorf("at first: %+v", got)
 	}
-	if err := os.Rename(dir, dir+"-moved"); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(dir, dir+"-moved"))
 	lab.Await(t, "a problem without the folder", func() string {
 		if got := report(); len(got.Problems) != 1 || got.Problems[0].Code != problem.DataStale || got.Problems[0].Since.IsZero() {
 			return fmt.Sprintf("%+v", got)

@@ -9,15 +9,14 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // blue returns the Infra of a hosted cluster.
 func blue(t *testing.T) *model.Infra {
 	t.Helper()
 	objects, err := watch.ReadManifests(manifests(t), model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return model.Build(objects, model.Options{}).Infra("clusters/blue")
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/coredns/caddy"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // fenced matches the Corefiles in a Markdown page.
@@ -40,9 +42,7 @@ func TestCorefilesInTheDocumentation(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if found == 0 {
 		t.Error("found no Corefile")
 	}

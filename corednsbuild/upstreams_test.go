@@ -14,14 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestAnswersAreRecent queries through a server whose upstream resolver becomes slow, and stops, after many fast answers.
 func TestAnswersAreRecent(t *testing.T) {
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const delay = 300 * time.Millisecond
 	resolver := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		reply := new(dns.Msg).SetReply(query)
@@ -45,9 +44,7 @@ func TestAnswersAreRecent(t *testing.T) {
 		for _, name := range names {
 			exchange(t, server, pod, new(dns.Msg).SetQuestion(name, dns.TypeA))
 		}
-		if err := observed.observe(prometheus.DefaultGatherer); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, observed.observe(prometheus.DefaultGatherer))
 	}
 	expect := func(when string, want func(last upstreamCounts) bool, problems int) {
 		t.Helper()
@@ -66,9 +63,7 @@ func TestAnswersAreRecent(t *testing.T) {
 	}, 0)
 	query("slow.test.", "slow.test.")
 	expect("after it has become slow", func(c upstreamCounts) bool { return c.answers == 2 && c.seconds >= 2*delay.Seconds() }, 0)
-	if err := errors.Join(resolver.Shutdown(), <-ended); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(resolver.Shutdown(), <-ended))
 	for range silentRounds {
 		_, _, _ = new(dns.Client).ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("fast.test.", dns.TypeA), server) // fails
 		time.Sleep(time.Second)                                                                                           // for two health checks

@@ -15,9 +15,7 @@ import (
 // TestCheckResolvers checks resolvers of which one refuses each query, which is an answer, and one is silent.
 func TestCheckResolvers(t *testing.T) {
 	silent, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	answering := lab.ServeDNS(t, "127.0.0.1:0", func(w dns.ResponseWriter, q *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client retries
 	})
@@ -49,9 +47,7 @@ func TestCheckEnvoy(t *testing.T) {
 		file := filepath.Join(dir, "envoy.yaml")
 		bootstrap("--file", file)
 		config, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if text := bootstrap(); text != string(config) {
 			t.Errorf("without --file, the configuration is another one:\n%s", text)
 		}

@@ -34,9 +34,7 @@ func run(ctx context.Context, args ...string) (string, error) {
 func TestInvalidFlagsAreNamed(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	content := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(kubeconfig, []byte(content), 0o600))
 	golden.Errors(t, "testdata/invalid-flags.txt", func(line string) error {
 		args := strings.Fields(strings.ReplaceAll(line, "KUBECONFIG", kubeconfig))
 		for i, arg := range args {
@@ -82,13 +80,9 @@ func TestEveryFlagHasAUsage(t *testing.T) {
 func TestServeStopsWithItsContext(t *testing.T) {
 	dir := lab.TempDir(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, l.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() {
@@ -141,9 +135,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 			}
 		}
 		cmd, _, err := newCommand().Find([]string{name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			switch documented, found := defaults[f.Name]; {
 			case !found && f.Name != "help":

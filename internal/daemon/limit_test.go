@@ -17,33 +17,25 @@ import (
 // TestConnectionsAreLimited holds connections to a daemon from one address, and from many.
 func TestConnectionsAreLimited(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- ServeHTTP(ctx, l, http.NotFoundHandler(), slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, <-served)
 	})
 	connect := func(from byte) net.Conn {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
 		conn, err := dialer.DialContext(ctx, "tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
 	answers := func(conn net.Conn) bool {
 		t.Helper()
-		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 			return false
 		}
@@ -67,9 +59,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		t.Error("another address is refused")
 	}
 	for _, conn := range held {
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, conn.Close())
 	}
 	lab.Poll(t, "closed connections to be no longer counted", func() bool { return answers(connect(2)) })
 

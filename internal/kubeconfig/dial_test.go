@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // A network connects clients with a server. It drops all packets while lost is set.
@@ -76,18 +77,12 @@ func TestLostConnectionEnds(t *testing.T) {
 		kubeconfig.SetDial(config, "")
 		config.Dial = n.dial
 		client, err := rest.HTTPClientFor(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		defer client.CloseIdleConnections()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		defer func() { _ = response.Body.Close() }()
 		if response.ProtoMajor != 2 {
 			t.Fatalf("the server speaks %s", response.Proto)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // Secrets in the kubeconfigs of these tests. No error may contain them.
@@ -93,9 +94,7 @@ users: [{name: a, user: ` + withToken + `}, {name: b, user: {exec: {apiVersion: 
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := kubeconfig.Restricted([]byte(test.file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if !reflect.DeepEqual(*got, test.want) {
 				t.Errorf("got %#v, want %#v", *got, test.want)
 			}
@@ -216,9 +215,7 @@ func TestEveryFieldIsDecidedOn(t *testing.T) {
 				}
 				set(target.Elem().FieldByName(field.Name))
 				data, err := clientcmd.Write(*file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, err)
 				_, err = kubeconfig.Restricted(data)
 				if ignored[field.Name] != (err == nil) {
 					t.Errorf("error is %v", err)

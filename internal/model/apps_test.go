@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestAppsGolden builds the apps-* folders with apps addresses; TestGolden builds them without.
@@ -105,13 +106,9 @@ func readObjects(t *testing.T, documents ...string) *model.Objects {
 func readObjectsFor(t *testing.T, options model.Options, documents ...string) *model.Objects {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(strings.Join(documents, "\n---\n")), 0o600))
 	in, err := watch.ReadManifests(dir, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, broken := range in.Broken {
 		t.Fatal(broken.Error)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // FuzzObjects builds snapshots of the objects in arbitrary files. No object may make the process panic, and
@@ -35,9 +36,7 @@ func FuzzObjects(f *testing.F) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		lab.Must(f, err)
 		for document := range bytes.SplitSeq(data, []byte("\n---\n")) { // short seeds are mutated faster
 			f.Add(document)
 		}
@@ -56,13 +55,9 @@ func FuzzObjects(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600))
 		in, err := watch.ReadManifests(dir, model.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		checkObjects(t, in, "clusters/demo")
 	})
 }
@@ -525,13 +520,9 @@ func shuffle[T any](random *rand.Rand, list []T) []T {
 func throughSnapshotFile(t *testing.T, in *model.Objects) *model.Objects {
 	t.Helper()
 	data, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	out := &model.Objects{}
-	if err := json.Unmarshal(data, out); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(data, out))
 	return out
 }
 

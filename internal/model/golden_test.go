@@ -19,9 +19,7 @@ import (
 // proxy-* are for TestProxyGolden.
 func TestGolden(t *testing.T) {
 	entries, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, entry := range entries {
 		if !entry.IsDir() || strings.HasPrefix(entry.Name(), "proxy-") {
 			continue
@@ -64,9 +62,7 @@ func TestProxyGolden(t *testing.T) {
 func checkGolden(t *testing.T, dir, file string, options model.Options) {
 	t.Helper()
 	in, err := watch.ReadManifests(dir, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	golden.Check(t, file, render(model.Build(in, options)))
 }
 
@@ -74,9 +70,7 @@ func checkGolden(t *testing.T, dir, file string, options model.Options) {
 // agent and none, and those with a KubeAPIServerDNSName for AWS.
 func TestHyperShiftFixtures(t *testing.T) {
 	hypershift, err := lab.ModuleDir(t.Context(), "github.com/openshift/hypershift")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, fixtures := range []string{"kubevirt/*", "agent/*", "none/*", "aws/*KubeAPIServerDNSName"} {
 		platform, pattern, _ := strings.Cut(fixtures, "/")
 		files, err := filepath.Glob(filepath.Join(hypershift, "cmd", "cluster", platform, "testdata", pattern+".yaml"))
@@ -87,9 +81,7 @@ func TestHyperShiftFixtures(t *testing.T) {
 			name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "zz_fixture_TestCreateCluster_"), ".yaml")
 			t.Run(platform+" "+name, func(t *testing.T) {
 				dir := t.TempDir()
-				if err := os.Symlink(file, filepath.Join(dir, "fixture.yaml")); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, os.Symlink(file, filepath.Join(dir, "fixture.yaml")))
 				checkGolden(t, dir, filepath.Join("testdata", "hypershift-"+platform+"-"+name+".golden"), model.Options{})
 			})
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func build(in *model.Objects, scope model.Scope) *model.Snapshot {
@@ -18,9 +19,7 @@ func build(in *model.Objects, scope model.Scope) *model.Snapshot {
 func conflictingObjects(t *testing.T) *model.Objects {
 	t.Helper()
 	in, err := watch.ReadManifests("testdata/conflicts", model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return in
 }
 

@@ -42,9 +42,7 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	neighbour.Run(t, "ip", "neighbour", "add", address, "lladdr", previousMAC, "dev", "eth0", "nud", "reachable")
 	// The kernel does not update an ARP cache entry for a second after it changed (locktime).
 	lab.Await(t, "the neighbour's ARP cache entry to change", func() string {
-		if err := pod.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, pod.Do(func() error { return neighbours.Announce(t.Context()) }))
 		entry := neighbour.Run(t, "ip", "neighbour", "show", address)
 		if strings.Contains(entry, currentMAC) {
 			return ""
@@ -87,9 +85,7 @@ func testProbe(t *testing.T, sourceRouting bool) {
 		got, err = neighbours.Probe(t.Context(), addresses)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	used, free, stale, refusing := got[addresses[0]], got[addresses[1]], got[addresses[2]], got[addresses[4]]
 	if len(got) != 4 || refusing.Use != neighbours.Used || refusing.MAC.String() != mac || used.Use != neighbours.Used || used.MAC.String() != mac || free.Use != neighbours.Free ||
 		stale.Use != neighbours.Unknown || stale.MAC.String() != staleMAC {
@@ -106,9 +102,7 @@ func TestHostsOnADeviceWithoutAddress(t *testing.T) {
 		{{In: host, Device: "vlan", MAC: mac, Addresses: []string{"192.0.2.4/24"}}, {In: pod, Device: "net1"}},
 		{{In: host, Device: "node", Addresses: []string{"198.51.100.1/24"}}, {In: pod, Device: "eth0", Addresses: []string{"198.51.100.2/24"}}},
 	} {
-		if err := lab.Cable(ends[0], ends[1]); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, lab.Cable(ends[0], ends[1]))
 	}
 	pod.Run(t, "ip", "route", "add", "default", "via", "198.51.100.1")
 	used, free := netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("192.0.2.5")
@@ -154,9 +148,7 @@ func TestOtherHosts(t *testing.T) {
 	if got := probe(); len(got) != 1 || got[0].Address != silent || got[0].MAC != "" {
 		t.Errorf("before a packet of the VM: %+v", got)
 	}
-	if err := vm.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, vm.Do(func() error { return neighbours.Announce(t.Context()) }))
 	const mac = "02:00:00:00:00:98"
 	answered := probe()
 	if len(answered) != 2 || answered[0].Address != silent || answered[0].MAC != "" || answered[1].MAC != mac || !answered[1].Refuses || answered[1].LastAnswer.IsZero() {
@@ -216,9 +208,7 @@ func TestHostsAreReported(t *testing.T) {
 			hosts[tc.host].Run(t, append([]string{program}, strings.Fields(arguments)...)...)
 		}
 		own.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entries for half a minute
-		if err := monitor.Probe(t.Context(), addresses); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, monitor.Probe(t.Context(), addresses))
 		if got := hostsOf(monitor); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
@@ -260,9 +250,7 @@ func TestPorts(t *testing.T) {
 	https, api := netip.MustParseAddrPort("198.51.100.100:443"), netip.MustParseAddrPort("198.51.100.100:6443")
 	expect := func(when string, want ...neighbours.PortResult) {
 		t.Helper()
-		if err := monitor.Probe(t.Context(), []netip.Addr{https.Addr()}); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, monitor.Probe(t.Context(), []netip.Addr{https.Addr()}))
 		ports.Connect(t.Context(), monitor, []netip.AddrPort{https, api, netip.MustParseAddrPort("203.0.113.1:443")})
 		if got := ports.Results(); !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, want %+v", when, got, want)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // decoders have both ways to decode each kind of object: Decode, and JSON alone.
@@ -100,9 +101,7 @@ func allObjects(t *testing.T) []*unstructured.Unstructured {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 	return all
 }
@@ -134,9 +133,7 @@ func changed(random *rand.Rand, value any) any {
 // BenchmarkDecode compares Decode with decoding the object's JSON, as Decode did earlier.
 func BenchmarkDecode(b *testing.B) {
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(fullHostedCluster), &u.Object); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, yaml.Unmarshal([]byte(fullHostedCluster), &u.Object))
 	b.Run("Decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -16,15 +16,14 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // object decodes YAML into the form of an API server's response.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal([]byte(text), &u.Object))
 	return u
 }
 
@@ -75,9 +74,7 @@ func TestDecode(t *testing.T) {
 		"hostedcluster": objects.Decode[objects.HostedCluster](object(t, fullHostedCluster)), "route": objects.Decode[objects.Route](object(t, fullRoute)),
 	} {
 		data, err := yaml.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		golden.Check(t, "testdata/"+name+".golden", string(data))
 	}
 }
@@ -85,13 +82,9 @@ func TestDecode(t *testing.T) {
 func TestDecodedObjectsSurviveTheSnapshotFile(t *testing.T) {
 	before := objects.Decode[objects.HostedCluster](object(t, fullHostedCluster))
 	data, err := json.Marshal(before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	after := &objects.HostedCluster{}
-	if err := json.Unmarshal(data, after); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(data, after))
 	if diff := cmp.Diff(before, objects.Object(after)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}

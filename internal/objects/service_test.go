@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // decodeService decodes a Service from YAML.
 func decodeService(t *testing.T, text string) *objects.Service {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal([]byte(text), &u.Object))
 	s, ok := objects.Decode[objects.Service](u).(*objects.Service)
 	if !ok {
 		t.Fatalf("not decoded: %s", text)
@@ -77,9 +76,7 @@ func TestOnlyLoadBalancersKeepLabels(t *testing.T) {
 	} {
 		t.Run("type "+test.kind, func(t *testing.T) {
 			got, err := json.Marshal(decodeService(t, "{kind: Service, metadata: "+metadata+", spec: {type: '"+test.kind+"'}}").ObjectMeta)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if string(got) != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
@@ -95,17 +92,11 @@ func TestAppsServiceSurvivesJSON(t *testing.T) {
 	}
 	in.Namespace, in.Name = "clusters", "demo"
 	data, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var out objects.AppsService
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(data, &out))
 	again, err := json.Marshal(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if string(data) != string(again) || out.Service.LoadBalancerIPs()[0] != "192.0.2.1" || !out.Read || out.Fault != in.Fault {
 		t.Errorf("%s became %s", data, again)
 	}

@@ -45,9 +45,7 @@ func TestResetConnections(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		conn, err := client.Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		if _, err := lab.Greeting(ctx, conn); err != nil {
 			t.Fatal(err)

@@ -51,9 +51,7 @@ func serviceIn(namespace, name string) string {
 
 func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 }
 
 // clusterNamed returns the cluster namespace/name of a snapshot, or nil.
@@ -107,9 +105,7 @@ status:
 `, ns)))
 	await(t, store, "the proxy that is ready", func(s *model.Snapshot) bool { return has(s.Pod(), "api.demo.example.com", "10.96.0.9") })
 
-	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())))
 	await(t, store, "the cluster to be removed", func(s *model.Snapshot) bool {
 		return len(s.Clusters) == 0 && addresses(s.Pod(), "api.demo.example.com") == nil
 	})
@@ -134,9 +130,7 @@ status:
 `, ns, "api.demo.example.com", text))
 	}
 	for i := range 5 { // heartbeats that change no field in use
-		if err := cp.ApplyStatusYAML(t.Context(), status(fmt.Sprint("heartbeat ", i))); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.ApplyStatusYAML(t.Context(), status(fmt.Sprint("heartbeat ", i))))
 	}
 	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope
 	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com", More: "  kubeAPIServerDNSName: custom.example.org"}.YAML())
@@ -163,25 +157,17 @@ func TestResourceThatAppearsAndDisappears(t *testing.T) {
 		t.Errorf("a missing resource makes the snapshot's age %s", age)
 	}
 
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift))
 	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the cluster of the new resource", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
 
 	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, crd := range crds {
-		if err := cp.Delete(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.Delete(t.Context(), crd))
 	}
 	await(t, store, "the objects of the removed resource to be removed", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift))
 	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "again", BaseDomain: "example.com"}.YAML())
 	await(t, store, "an object of the resource that was added again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
 }
@@ -195,12 +181,8 @@ func TestOutageKeepsSnapshot(t *testing.T) {
 	}
 	await(t, store, "the first sync", known)
 
-	if err := cp.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.KillEtcd(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.KillAPIServer())
+	lab.Must(t, cp.KillEtcd())
 	lab.Poll(t, "the age to be above zero", func() bool { return store.Status().Age() > 0 })
 	duringOutage := store.Snapshot()
 	if !known(duringOutage) {
@@ -208,12 +190,8 @@ func TestOutageKeepsSnapshot(t *testing.T) {
 	}
 
 	defer always(t, store, known)()
-	if err := cp.StartEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.StartEtcd(t.Context()))
+	lab.Must(t, cp.StartAPIServer(t.Context()))
 	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "second", BaseDomain: "example.com"}.YAML())
 	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
 		return clusterNamed(s, "clusters", "second") != nil
@@ -240,9 +218,7 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	status := func(kind, fields string) {
 		t.Helper()
 		err := cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, "{apiVersion: hostedcluster.densityops.com/v1alpha1, kind: %s, metadata: {name: demo, namespace: %s}, status: {%s}}", kind, ns, fields))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 	status("ProxyServer", "replicas: [{pod: demo-0}]")
 	status("Infra", "observedGeneration: 1")
@@ -313,9 +289,7 @@ subjects: [{kind: User, name: %[1]s, apiGroup: rbac.authorization.k8s.io}]
 	}
 	apply(t, cp, rights("")+infraIn(first, "a", "192.0.2.3")+infraIn(second, "b", "192.0.2.3"))
 	kubeconfig, err := cp.UserKubeconfig(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Networks: true})
 	vlans := func(s *model.Snapshot) int {
 		n := 0
@@ -330,9 +304,7 @@ subjects: [{kind: User, name: %[1]s, apiGroup: rbac.authorization.k8s.io}]
 	if age := store.Status().Age(); age != 0 {
 		t.Errorf("without the right to read an optional resource, the data is %s old", age)
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition))
 	for _, namespace := range []string{first, second} {
 		apply(t, cp, fmt.Sprintf(`
 ---

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // service returns a Service with a cluster IP, as YAML.
@@ -22,12 +23,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		lab.Must(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 }
 
@@ -79,9 +76,7 @@ func TestStatusOfAFolderThatDisappears(t *testing.T) {
 	s := sourceOf(dir, &strings.Builder{})
 	before := time.Now()
 	refresh(s)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.RemoveAll(dir))
 	after := time.Now()
 	refresh(s)
 	status := s.status()[0]
@@ -98,19 +93,13 @@ func TestMountedConfigMap(t *testing.T) {
 	link := func(target, name string) {
 		t.Helper()
 		temporary := filepath.Join(dir, "..tmp")
-		if err := os.Symlink(target, temporary); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(temporary, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Symlink(target, temporary))
+		lab.Must(t, os.Rename(temporary, filepath.Join(dir, name)))
 	}
 	link("..1", "..data")
 	link("..data/one.yaml", "one.yaml")
 	linkToDir := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, linkToDir); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Symlink(dir, linkToDir))
 	for _, folder := range []string{dir, linkToDir} {
 		s := sourceOf(folder, &strings.Builder{})
 		for n, want := range []string{"one=192.0.2.1", "one=192.0.2.2"} {
@@ -168,17 +157,13 @@ func TestReplacedFileWithSameSizeAndTime(t *testing.T) {
 		t.Helper()
 		write(t, dir, map[string]string{name: service("one", address)})
 		path := filepath.Join(dir, name)
-		if err := os.Chtimes(path, modified, modified); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Chtimes(path, modified, modified))
 		return path
 	}
 	file := put("one.yaml", "192.0.2.1")
 	s := sourceOf(dir, &strings.Builder{})
 	refresh(s)
-	if err := os.Rename(put("new", "192.0.2.2"), file); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(put("new", "192.0.2.2"), file))
 	refresh(s)
 	if got := servicesOf(s); got != "one=192.0.2.2" {
 		t.Errorf("got %q", got)

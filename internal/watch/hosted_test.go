@@ -41,13 +41,9 @@ func hostedKubeconfig(t *testing.T, hosted *lab.ControlPlane, user string) []byt
 		}
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	config, err := clientcmd.Load(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, c := range config.Clusters {
 		c.Server = "https://api.demo.example.com:6443"
 	}
@@ -66,9 +62,7 @@ func secretYAML(namespace, name string, kubeconfig []byte) string {
 func apiServiceYAML(t *testing.T, namespace string, hosted *lab.ControlPlane) string {
 	t.Helper()
 	server, err := url.Parse(hosted.ServerURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n",
 		namespace, hostedAddress, server.Port())
 }
@@ -156,9 +150,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 
 	set := func(addresses ...string) {
 		t.Helper()
-		if err := hosted.ApplyStatusYAML(t.Context(), appsStatusYAML(addresses...)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, hosted.ApplyStatusYAML(t.Context(), appsStatusYAML(addresses...)))
 	}
 	set("192.0.2.200")
 	await(t, store, "the address", at("[192.0.2.200]"))
@@ -179,21 +171,15 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	await(t, store, "the address after the withdrawal", func(s *model.Snapshot) bool {
 		return at("[192.0.2.202]")(s) && len(s.Problems) == 0
 	})
-	if err := hosted.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, hosted.KillAPIServer())
 	await(t, store, "the problem of the outage", reason("HostedClusterUnreachable"))
 	if s := store.Snapshot(); !at("[192.0.2.202]")(s) || appsOf(s).Source != model.AppsHosted {
 		t.Errorf("the address is lost in the outage: %+v", appsOf(s))
 	}
-	if err := hosted.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, hosted.StartAPIServer(t.Context()))
 	await(t, store, "no problem after the outage", func(s *model.Snapshot) bool { return len(s.Problems) == 0 })
 
-	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())))
 	await(t, store, "the cluster to be removed", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 	if age := store.Status().Age(); age > time.Minute {
 		t.Errorf("age of the snapshot is %s", age)

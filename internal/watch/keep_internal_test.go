@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestKeptObjects applies events of a watch to a table, one word each: "+a" adds object a, "-a" deletes it, "!a" gives it a
@@ -150,9 +151,7 @@ func applyEvent(t *testing.T, table *table, event string, now *time.Time) {
 	default:
 		t.Fatalf("unknown event %s", event)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 // TestRulesOfResources checks which rule applies to the resources in an open and in a closed scope.

@@ -28,9 +28,7 @@ func ownScope(namespace string) model.Scope {
 func disappear(t *testing.T, cp *lab.ControlPlane, namespace string) {
 	t.Helper()
 	objectsIn, err := dynamic.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, resource := range []string{"infras", "proxyservers"} {
 		if err := objectsIn.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource)).Namespace(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			t.Fatal(err)
@@ -66,13 +64,9 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 		"CRDs": func(t *testing.T, cp *lab.ControlPlane, _ string) {
 			t.Helper()
 			crds, err := lab.CRDs(t.Context(), lab.HyperShift, lab.Oooi)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, crd := range crds {
-				if err := cp.Delete(t.Context(), crd); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, cp.Delete(t.Context(), crd))
 			}
 			for _, crd := range crds {
 				lab.Poll(t, "the CRD to be deleted", func() bool {
@@ -106,9 +100,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 			await(t, store, "the objects after a restart", func(s *model.Snapshot) bool { return store.Status().Synced && served("192.0.2.3")(s) })
 			awaitKept(t, store, infrasName, hostedClustersName, proxyServersName)
 
-			if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi))
 			apply(t, cp, hc.YAML()+infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.3"))
 			await(t, store, "the Infra that was created again", served("192.0.2.4"))
 			lab.Poll(t, "no object to be kept", func() bool {
@@ -140,9 +132,7 @@ func TestServicesDisappearWhileNoContainerRuns(t *testing.T) {
 	apply(t, cp, namespaceYAML(hc.ControlPlaneNamespace())+hc.YAML()+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
 	config := watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), File: filepath.Join(t.TempDir(), "snapshot.json")}
 	store, err := watch.Open(config, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); store.Run(ctx) }()
@@ -150,17 +140,13 @@ func TestServicesDisappearWhileNoContainerRuns(t *testing.T) {
 	await(t, store, "the Service", known)
 	stop()
 	<-stopped
-	if err := cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))))
 	store = run(t, config)
 	await(t, store, "the Service after the restart", func(s *model.Snapshot) bool { return store.Status().Synced && known(s) })
 
 	// A deletion that the watch sees takes effect at once.
 	apply(t, cp, serviceIn(ns, "demo-proxy"))
 	lab.Poll(t, "the Service to be back", func() bool { return keptBy(store)["services"] == 0 })
-	if err := cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))))
 	await(t, store, "the deleted Service to be removed", func(s *model.Snapshot) bool { return !known(s) })
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // scriptedSource is a source whose tables it fills itself, instead of watches.
@@ -44,9 +45,7 @@ func TestBurst(t *testing.T) {
 				var started, ended time.Time
 				s := &Store{config: config, log: slog.New(slog.DiscardHandler), dirty: make(chan struct{}, 1)}
 				s.file = s.snapshotFile()
-				if err := s.watchAPI(&rest.Config{Host: "http://192.0.2.1"}); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, s.watchAPI(&rest.Config{Host: "http://192.0.2.1"}))
 				s.source = scriptedSource(func(ctx context.Context) {
 					var services *table
 					for _, table := range s.tables {

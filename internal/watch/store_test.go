@@ -20,9 +20,7 @@ import (
 func run(t *testing.T, config watch.Config) *watch.Store {
 	t.Helper()
 	store, err := watch.Open(config, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { store.Run(ctx) })
@@ -73,9 +71,7 @@ func has(v *model.View, name string, want ...string) bool {
 
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.WriteFile(t, content, dir, name)
 }
 
 const (
@@ -124,9 +120,7 @@ func TestStoreFollowsDirectory(t *testing.T) {
 		}
 	})
 	t.Run("the objects of a deleted file are removed", func(t *testing.T) {
-		if err := os.Remove(filepath.Join(dir, "infra.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Remove(filepath.Join(dir, "infra.yaml")))
 		await(t, store, "no VLAN", func(s *model.Snapshot) bool { return len(s.VLANs) == 0 && len(s.Problems) == 0 })
 	})
 }

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const (
@@ -35,15 +37,11 @@ func TestCRDs(t *testing.T) {
 	} {
 		var copied []string
 		entries, err := os.ReadDir(filepath.Join(folder, "crds"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, e := range entries {
 			copied = append(copied, strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hostedcluster.densityops.com_"), ".yaml"))
 			original, err := os.ReadFile(filepath.Join(manifests, "crds", e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			got, err := os.ReadFile(filepath.Join(folder, "crds", e.Name()))
 			if err != nil || !bytes.Equal(got, original) {
 				t.Errorf("%s/crds/%s is stale; run make generate (%v)", folder, e.Name(), err)
@@ -105,18 +103,12 @@ func render(t *testing.T, changes map[string]any) objects {
 		}
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if strings.HasPrefix(pattern, "templates") {
 				parsed, err := template.New(path).Option("missingkey=zero").Funcs(template.FuncMap{"toJson": toJSON}).Parse(string(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, err)
 				var out bytes.Buffer
-				if err := parsed.Execute(&out, map[string]any{"Values": values}); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, parsed.Execute(&out, map[string]any{"Values": values}))
 				text = out.Bytes()
 			}
 			all.add(t, text)
@@ -134,13 +126,9 @@ func toJSON(v any) (string, error) {
 func defaults(t *testing.T, folder string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var values map[string]any
-	if err := yaml.UnmarshalStrict(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.UnmarshalStrict(text, &values))
 	return values
 }
 
@@ -149,13 +137,9 @@ func defaults(t *testing.T, folder string) map[string]any {
 func base(t *testing.T) objects {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(manifests, "base"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	text, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	all := objects{}
 	all.add(t, text)
 	for key, o := range all {
@@ -224,9 +208,7 @@ func TestValues(t *testing.T) {
 	t.Run("podMonitor", func(t *testing.T) {
 		got, want := render(t, map[string]any{"podMonitor": map[string]any{"enabled": true}}), base(t)
 		monitors, err := os.ReadFile(filepath.Join(manifests, "monitoring", "podmonitor.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		want.add(t, monitors)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -237,13 +219,9 @@ func TestValues(t *testing.T) {
 // TestSchema validates values against values.schema.json with the validator that the API server uses for CRDs.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var schema spec.Schema
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal(text, &schema))
 	schema.Schema = "" // not a field of the API server's schemas
 	validator := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default)
 	values := defaults(t, folder)
@@ -271,9 +249,7 @@ func TestSchema(t *testing.T) {
 func TestREADME(t *testing.T) {
 	for folder, groups := range map[string][]string{"oooi": {"namespace", "podMonitor"}, "virtual-ingress": {"rbac", "log", "podMonitor"}} {
 		text, err := os.ReadFile(filepath.Join(folder, "README.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for key, value := range defaults(t, folder) {
 			names := []string{key}
 			if inner, ok := value.(map[string]any); ok && slices.Contains(groups, key) {

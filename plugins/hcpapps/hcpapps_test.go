@@ -7,15 +7,14 @@ import (
 
 	"github.com/densityops/oooi/plugins/internal/viewstest"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestQueries(t *testing.T) {
 	viewstest.Transcripts(t, golden.Transcript, func(t *testing.T, block string) plugin.Handler {
 		t.Helper()
 		h, err := parse(viewstest.Controller(block))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		viewstest.Start(t, &h.Handler)
 		return h
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/plugins/internal/viewstest"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // FuzzCorefile checks the configuration of all blocks that parse accepts.
@@ -123,9 +124,7 @@ func FuzzServeDNS(f *testing.F) {
 func addSeed(f *testing.F, m *dns.Msg) {
 	f.Helper()
 	packed, err := m.Pack()
-	if err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, err)
 	f.Add(packed)
 }
 

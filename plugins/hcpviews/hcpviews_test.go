@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/plugins/internal/views"
 	"github.com/densityops/oooi/plugins/internal/viewstest"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // Clients of the manifests in testdata.
@@ -29,9 +30,7 @@ const (
 func start(tb testing.TB, corefile string) *HCPViews {
 	tb.Helper()
 	h, err := parse(viewstest.Controller(corefile))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	viewstest.Start(tb, &h.Handler)
 	return h
 }

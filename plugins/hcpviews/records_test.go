@@ -22,9 +22,7 @@ func TestCorefileRecords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "db.records")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("nfs.demo.example.com. IN A 192.0.2.9\napi.demo.example.com. IN A 192.0.2.66\n")
 	h := start(t, `hcpviews {
@@ -81,9 +79,7 @@ func TestLongText(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed, err := rec.Msg.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	reply := new(dns.Msg)
 	if err := reply.Unpack(packed); err != nil || len(reply.Answer) != 1 {
 		t.Fatal(err, reply)
@@ -91,9 +87,7 @@ func TestLongText(t *testing.T) {
 	var got []byte
 	raw := make([]byte, dns.MaxMsgSize)
 	end, err := dns.PackRR(reply.Answer[0], raw, 0, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for at := end - int(reply.Answer[0].Header().Rdlength); at < end; at += 1 + int(raw[at]) {
 		got = append(got, raw[at+1:at+1+int(raw[at])]...)
 	}

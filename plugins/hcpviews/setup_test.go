@@ -17,13 +17,12 @@ import (
 	"github.com/coredns/coredns/plugin/test"
 
 	"github.com/densityops/oooi/plugins/internal/views"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestSetup(t *testing.T) {
 	c := caddy.NewTestController("dns", "hcpviews example.com {\n manifests testdata/manifests\n}")
-	if err := setup(c); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, setup(c))
 	plugins := dnsserver.GetConfig(c).Plugin
 	if len(plugins) != 1 {
 		t.Fatalf("%d plugins were added to the server block, want 1", len(plugins))
@@ -61,13 +60,9 @@ func order(t *testing.T, afterCache int) {
 	t.Helper()
 	stock := dnsserver.Directives
 	directives := slices.Insert(slices.Clone(stock), slices.Index(stock, "cache")+afterCache, "hcpviews")
-	if err := dnsserver.SetDirectives(directives); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, dnsserver.SetDirectives(directives))
 	t.Cleanup(func() {
-		if err := dnsserver.SetDirectives(stock); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, dnsserver.SetDirectives(stock))
 	})
 }
 
@@ -90,9 +85,7 @@ func TestCacheMustNotPrecedeHcpviewsIfAnswersDiffer(t *testing.T) {
 			instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"})
 			if err == nil {
 				instance.ShutdownCallbacks()
-				if err := instance.Stop(); err != nil {
-					t.Error(err)
-				}
+				lab.Report(t, instance.Stop())
 			}
 			if refused := err != nil; refused != tc.refused || refused && !strings.Contains(err.Error(), "plugin/hcpviews: "+views.ErrBehindCache.Error()) {
 				t.Errorf("error is %v, want ErrBehindCache: %t", err, tc.refused)

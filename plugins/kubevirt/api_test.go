@@ -48,17 +48,13 @@ func virtualMachineYAML(namespace, name string) string {
 
 func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
 }
 
 // deleteInstances deletes VirtualMachineInstances as KubeVirt does: the finalizer is removed last.
 func deleteInstances(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
-	if err := cp.DeleteYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(yaml)))
 	apply(t, cp, strings.ReplaceAll(yaml, "finalizers: [kubevirt.io/test]", "finalizers: []"))
 }
 
@@ -75,9 +71,7 @@ type runningDirectory struct {
 func startDirectory(t testing.TB, c config) *runningDirectory {
 	t.Helper()
 	client, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	f := &runningDirectory{log: &lab.Output{}}
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.directory = newDirectory(c, log)
@@ -133,9 +127,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	if d.Synced() {
 		t.Error("the directory is synced although the API is not served")
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines))
 	lab.Poll(t, "both APIs to be watched", func() bool { return d.Synced() && !d.follower.vms[0].unavailable() })
 
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
@@ -162,9 +154,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	list := []unstructured.Unstructured{}
 	lab.Poll(t, "the Event", func() bool {
 		l, err := d.follower.recorder.client.Resource(events).Namespace(ns).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		list = l.Items
 		return len(list) > 0 && len(d.follower.recorder.pending) == 0
 	})
@@ -199,9 +189,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	if !restarted.state().AsOf.IsZero() {
 		t.Error("asOf is set although the directory is synced")
 	}
-	if err := cp.DeleteYAML(t.Context(), []byte(virtualMachineYAML(ns, "w1"))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(virtualMachineYAML(ns, "w1"))))
 	deleteInstances(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
 	lab.Poll(t, "the deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan" })
 	if restarted.Exists(nic) {
@@ -220,9 +208,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 		return vmOf(t, restarted.directory, "02:00:00:00:00:0e") == "w4" && restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"})
 	})
 	for _, object := range []string{vanishing, virtualMachineYAML(ns, "w4")} {
-		if err := cp.DeleteYAML(t.Context(), []byte(object)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.DeleteYAML(t.Context(), []byte(object)))
 	}
 	lab.Poll(t, "the fourth VM to be removed", func() bool { return !restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"}) })
 	if got := restarted.deletions(); got != ns+"/w1/vlan "+ns+"/w3/vlan" {
@@ -247,9 +233,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: dhcp}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 `, ns))
 	file, err := cp.UserKubeconfig("dhcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: file})
 	lab.Poll(t, "the directory to be synced", d.Synced)
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
@@ -277,13 +261,9 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 	apply(t, cp, all)
 	lab.Poll(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
 	crds, err := lab.CRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, crd := range crds {
-		if err := cp.Delete(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.Delete(t.Context(), crd))
 	}
 	kept := func(d *runningDirectory) bool {
 		n := watch.CountKept(d.follower.status())
@@ -302,9 +282,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 	if got := vmOf(t, restarted.directory, macA); got != "w1" {
 		t.Errorf("after the restart the VM is %q", got)
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines))
 	apply(t, cp, all)
 	lab.Poll(t, "the VM to exist again", func() bool { return restarted.Synced() && len(watch.CountKept(restarted.follower.status())) == 0 })
 	if vmOf(t, restarted.directory, macA) != "w1" || d.deletions()+restarted.deletions() != "" {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestArguments parses arguments, and shows the configuration and the first host, or the error.
@@ -33,17 +34,13 @@ func TestCheckReadsTheKubeconfig(t *testing.T) {
 	if err := Check("network=a/b", "kubeconfig=missing.yaml"); err == nil || !strings.Contains(err.Error(), "missing.yaml") {
 		t.Errorf("the error is %v", err)
 	}
-	if err := Check("network=a/b"); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, Check("network=a/b"))
 }
 
 // TestHostPrecedesVM gives a VM the MAC address and the reservation of a host.
 func TestHostPrecedesVM(t *testing.T) {
 	c, err := parse(strings.Fields("network=clusters/vlan host=" + macA + ",address=192.0.2.20"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	d := newDirectory(c, slog.New(slog.DiscardHandler))
 	d.addHosts()
 	i := &instance{Namespace: "vms", Name: "w1", Hostname: "w1", Addresses: "192.0.2.20", Interfaces: []nic{{Name: "vlan", MAC: macA}}}

@@ -47,9 +47,7 @@ func nicOf(name string) vm.Interface {
 func vmOf(tb testing.TB, d *directory, mac string) string {
 	tb.Helper()
 	address, err := net.ParseMAC(mac)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	c, ok := d.Lookup(address)
 	if !ok {
 		return ""
@@ -189,13 +187,9 @@ func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
 	} {
 		mac, _ := net.ParseMAC(tc.mac)
 		req, err := dhcpv4.NewDiscovery(mac)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		resp, err := dhcpv4.NewReplyFromRequest(req, dhcpv4.WithMessageType(tc.kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		got, stop := d.handle4(req, resp)
 		if got != nil != tc.answered || stop == tc.answered || got != nil && got.HostName() != tc.hostname {
 			t.Errorf("%s: %v, %t", tc.mac, got, stop)
@@ -209,9 +203,7 @@ func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
 	}
 	for i := range 2 * maxUnknown {
 		req, err := dhcpv4.NewDiscovery(net.HardwareAddr{2, 0, 0, 0, 1, byte(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		d.unknownClients.observe(req, time.Now().Add(time.Duration(i)*time.Second))
 	}
 	if list := d.state().Unknown; len(list) != maxUnknown || list[0].MAC != net.HardwareAddr([]byte{2, 0, 0, 0, 1, 2*maxUnknown - 1}).String() {
@@ -283,9 +275,7 @@ func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "snapshot")
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.WriteFile(path, []byte(content), 0o600))
 			d := testDirectory(path)
 			d.load()
 			if d.ready() || len(d.vms) != 0 {

@@ -18,9 +18,7 @@ import (
 func parseYAML(tb testing.TB, text string) *unstructured.Unstructured {
 	tb.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, yaml.Unmarshal([]byte(text), &u.Object))
 	return u
 }
 
@@ -42,9 +40,7 @@ func TestInstances(t *testing.T) {
 		own := &networks{own: "clusters/vlan"}
 		i.Interfaces = own.on(i, nil)
 		text, err := json.Marshal(i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		lines := []string{strings.NewReplacer(`"namespace":"clusters-demo",`, "", `"uid":"","created":null,`, "").Replace(string(text))}
 		if reserved, options, err := i.parseAnnotations("vlan"); err != nil {
 			lines = append(lines, fmt.Sprintf("reserved %v, %d options, %v", reserved, len(options), err))
@@ -52,9 +48,7 @@ func TestInstances(t *testing.T) {
 			lines = append(lines, fmt.Sprintf("reserved %v, %d options", reserved, len(options)))
 		}
 		list, err := reportedBy(u, own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, reported := range list {
 			if len(reported.Addrs) > 0 {
 				lines = append(lines, fmt.Sprintf("%s with %s reports %v as %s", reported, reported.MAC, reported.Addrs, reported.Hostname))

@@ -56,9 +56,7 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 		t.Errorf("the log has %q", lines)
 	}
 
-	if err := cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition))
 	apply(t, cp, nad(infra, "vlan50", 50)+nad(vms, "broken", 0)+nad(vms, "vlan60", 60))
 	lab.Poll(t, "the network to be identified", func() bool { s := d.state(); return s.Network == "localnet physnet vlan 50" && s.NetworkProblem == "" })
 	lab.Poll(t, "the other network to be known", func() bool { return !d.Exists(vm.Interface{Namespace: vms, VM: "other", Name: "vlan"}) })
@@ -69,9 +67,7 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 
 	// VMs that run stay on the network, whatever happens to the NetworkAttachmentDefinitions.
 	apply(t, cp, nad(vms, "vlan60", 60))
-	if err := cp.DeleteYAML(t.Context(), []byte(nad(vms, "vlan50", 50)+nad(infra, "vlan50", 50))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(nad(vms, "vlan50", 50)+nad(infra, "vlan50", 50))))
 	lab.Poll(t, "the deletion to be reported", func() bool { return strings.Contains(d.state().NetworkProblem, "does not exist") })
 	expect("after the deletion of the NetworkAttachmentDefinitions", macB, "same")
 	expect("after the change of the NetworkAttachmentDefinition", macC, "other")

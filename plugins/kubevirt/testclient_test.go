@@ -19,9 +19,7 @@ import (
 // TestTestClientIsServedWhileItIsRegistered covers the life of registrations: deletion, expiry, and a MAC address of a VM.
 func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 	cp := lab.New(t, lab.Config{})
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines))
 	ns, infras := cp.Namespace(t), cp.Namespace(t)
 	d := startDirectory(t, config{
 		network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig(), snapshot: filepath.Join(t.TempDir(), "snapshot"), testClients: infras + "/demo",
@@ -29,14 +27,10 @@ func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 	register := func(infra, name, mac string, age time.Duration) *coordinationv1.Lease {
 		t.Helper()
 		address, err := net.ParseMAC(mac)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		o := testclient.Object(infras, infra, name, address, age)
 		o.TypeMeta = metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"}
-		if err := cp.Apply(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, cp.Apply(t.Context(), o))
 		return o
 	}
 	const macC, macD = "02:00:00:00:00:0c", "02:00:00:00:00:0d"
@@ -52,9 +46,7 @@ func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 	}
 	apply(t, cp, vmi(ns, "w1", macA, "demo", ""))
 	lab.Poll(t, "the VM with the same MAC address", func() bool { return vmOf(t, d.directory, macA) == "w1" })
-	if err := cp.DeleteYAML(t.Context(), []byte("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: "+o.Name+", namespace: "+infras+"}}")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: "+o.Name+", namespace: "+infras+"}}")))
 	lab.Poll(t, "the deletion of the client", func() bool { return strings.Contains(d.deletions(), testclient.VM("first")) })
 	if vmOf(t, d.directory, macA) != "w1" {
 		t.Error("the VM is not served after the deletion of the client")
@@ -70,9 +62,7 @@ func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 // TestInvalidTestClientsAreIgnored decodes Leases that name no valid client.
 func TestInvalidTestClientsAreIgnored(t *testing.T) {
 	mac, err := net.ParseMAC(macA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for name, change := range map[string]func(*coordinationv1.Lease){
 		"no holder":           func(o *coordinationv1.Lease) { o.Spec.HolderIdentity = nil },
 		"no Ethernet address": func(o *coordinationv1.Lease) { o.Spec.HolderIdentity = new("02:00:00:00:00:00:00:0a") },
@@ -91,9 +81,7 @@ func TestInvalidTestClientsAreIgnored(t *testing.T) {
 			o.CreationTimestamp = metav1.Now()
 			change(o)
 			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			c.receive(decodeTestClient(&unstructured.Unstructured{Object: u}))
 			if got := vmOf(t, c.directory, macA); got != "" {
 				t.Errorf("%s is served", got)

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestUnknownClients(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	packet := func(kind dhcpv4.MessageType, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 		p, err := dhcpv4.New(append(mods, dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return p
 	}
 	discover, request := packet(dhcpv4.MessageTypeDiscover), packet(dhcpv4.MessageTypeRequest)

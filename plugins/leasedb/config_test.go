@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestArguments(t *testing.T) {
@@ -18,9 +19,7 @@ func TestArguments(t *testing.T) {
 
 func TestProtectedAddressesAreNotLeased(t *testing.T) {
 	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/28 server=192.0.2.2 range=192.0.2.0-192.0.2.15 exclude=192.0.2.4 exclude=192.0.2.8/30 protected=192.0.2.6"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var got []string
 	for i := range c.ranges.Size() {
 		got = append(got, c.ranges.Addr(i).String())

@@ -91,9 +91,7 @@ func TestEveryAckedBindingOutlivesKill9(t *testing.T) {
 			}
 		}
 		checkBound(t, file, acked)
-		if err := granted.Check(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, granted.Check())
 	}
 }
 
@@ -111,9 +109,7 @@ func checkBound(t *testing.T, file string, acked map[string]netip.Addr) {
 			t.Fatalf("%s was acknowledged %v; in the file it has %v", hw, addr, bound[hw])
 		}
 		m, err := net.ParseMAC(hw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		want(t, i, message(dhcpv4.MessageTypeRequest, m, dhcpv4.WithClientIP(addr.AsSlice())), dhcpv4.MessageTypeAck)
 	}
 	t.Logf("%d ACKs; %d bindings in the file", len(acked), len(bound))
@@ -125,12 +121,8 @@ func killAfter(t *testing.T, file string, first, acks int) map[string]bool {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childFile+"="+file, fmt.Sprint(childFirst, "=", first))
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, cmd.Start())
 	lines := map[string]bool{}
 	reader := bufio.NewReader(out)
 	for {
@@ -139,9 +131,7 @@ func killAfter(t *testing.T, file string, first, acks int) map[string]bool {
 			break // an incomplete line is no ACK
 		}
 		if lines[strings.TrimSpace(line)] = true; len(lines) == acks+1 {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, cmd.Process.Kill())
 		}
 	}
 	if err := cmd.Wait(); err == nil || len(lines) <= acks {

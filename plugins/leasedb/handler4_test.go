@@ -13,6 +13,7 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 var kinds = map[string]dhcpv4.MessageType{
@@ -80,9 +81,7 @@ func lastByte(t *testing.T, text string) net.HardwareAddr {
 		return nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return mac(n)
 }
 

@@ -107,13 +107,9 @@ func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
 func run(tb testing.TB, d vm.Directory, arguments string) *instance {
 	tb.Helper()
 	c, err := parse(strings.Fields(arguments))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	i, err := open(c, d, discard())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	i.run()
 	tb.Cleanup(func() { closeInstance(tb, i) })
 	return i
@@ -130,9 +126,7 @@ func closeInstance(tb testing.TB, i *instance) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the context of the test may be done
 	defer cancel()
-	if err := i.close(ctx); err != nil {
-		tb.Error(err)
-	}
+	lab.Report(tb, i.close(ctx))
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -171,13 +165,9 @@ func withWanted(a net.IP) dhcpv4.Modifier {
 func send(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	tb.Helper()
 	req, err := dhcpv4.FromBytes(m.ToBytes())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	resp, err := dhcpv4.NewReplyFromRequest(req)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	switch req.MessageType() {
 	case dhcpv4.MessageTypeDiscover:
 		resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeOffer))

@@ -20,16 +20,12 @@ func shutdown(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the context of the test may be done
 	defer cancel()
-	if err := Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, Shutdown(ctx))
 }
 
 func TestExamplesAreValid(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lines := regexp.MustCompile(`(?m)^    - leasedb: (.*)$`).FindAllSubmatch(readme, -1)
 	if len(lines) != 2 {
 		t.Fatalf("found %d examples", len(lines))
@@ -48,9 +44,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	arguments := strings.Fields(bolt(t) + network)
 	handle, err := setup4(arguments...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if _, err := setup4(arguments...); err == nil || !strings.Contains(err.Error(), "duplicate pool=default") {
 		t.Errorf("the same pool again: %v", err)
 	}
@@ -79,18 +73,14 @@ coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"} 0
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="released"} 0
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "coredhcp_leasedb_addresses"); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "coredhcp_leasedb_addresses"))
 	if n, err := testutil.GatherAndCount(registry, "coredhcp_leasedb_store_seconds"); err != nil || n == 0 {
 		t.Errorf("the store's operations are not measured: %d, %v", n, err)
 	}
 	silences := testutil.ToFloat64(silencesTotal.WithLabelValues("no_reply_needed", "default", "ipv4"))
 	req := message(dhcpv4.MessageTypeRelease, mac(1), dhcpv4.WithClientIP(states[0].Leases[0].Addr.AsSlice()))
 	resp, err := dhcpv4.NewReplyFromRequest(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if resp, stop := handle(req, resp); resp != nil || !stop {
 		t.Errorf("RELEASE is answered with %v", resp)
 	}

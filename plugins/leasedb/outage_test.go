@@ -24,9 +24,7 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	var addrs []netip.Addr
 	for n := range 40 {
 		addr, err := l.boot(mac(n), time.Now().Add(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		addrs = append(addrs, addr)
 	}
 	lab.Poll(t, "the snapshot file", func() bool {
@@ -62,9 +60,7 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 		}
 	}
 	checkRenewals(l.replicas[0])
-	if err := l.granted.Check(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, l.granted.Check())
 }
 
 // TestFailedOperationsEnd expects operations to fail until those of all clients have succeeded.
@@ -116,17 +112,13 @@ func TestAPIServerIsKilledUnderLoad(t *testing.T) {
 	}
 	for _, after := range []int64{200, 800} {
 		lab.Poll(t, "more ACKs", func() bool { return l.acks.Load() >= after })
-		if err := cp.KillAPIServer(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, cp.KillAPIServer())
 		if err := cp.StartAPIServer(t.Context()); err != nil {
 			t.Fatal(errors.Join(err, errors.New("the API server did not start again")))
 		}
 	}
 	group.Wait()
-	if err := l.granted.Check(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, l.granted.Check())
 	t.Logf("%d rounds, %d NAKs for %d clients", l.retries.Load(), l.naks.Load(), clients)
 	fresh := kubernetes(t, d, ns, "10.0.0.4", "")
 	for n, addr := range addrs {

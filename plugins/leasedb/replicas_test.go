@@ -132,9 +132,7 @@ func TestTwoReplicasAndManyClientsAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if err := l.granted.Check(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, l.granted.Check())
 	if got := l.granted.Holders(); got != clients {
 		t.Errorf("%d clients have an address, want %d", got, clients)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 var mac = net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -28,21 +29,15 @@ func TestMessages(t *testing.T) {
 	golden.Transcript(t, "testdata/messages.txt", func(line string) []string {
 		fields, arguments, _ := strings.Cut(line, " |")
 		h, err := setup4(strings.Fields(strings.ReplaceAll(arguments, "BOOT", bootArgs))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		words := strings.Fields(fields)
 		client, before, own := parseFields(t, words[1:])
 		vm.Provide(singleVM{client: vm.Client{Options: own}})
 		kind := map[string]dhcpv4.MessageType{"REQUEST": dhcpv4.MessageTypeRequest, "DISCOVER": dhcpv4.MessageTypeDiscover, "INFORM": dhcpv4.MessageTypeInform}[words[0]]
 		req, err := dhcpv4.New(append(client, dhcpv4.WithMessageType(kind), dhcpv4.WithHwAddr(mac))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		resp, err := dhcpv4.NewReplyFromRequest(req, append([]dhcpv4.Modifier{dhcpv4.WithMessageType(dhcpv4.MessageTypeAck)}, before...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		resp, stop := h(req, resp)
 		if stop {
 			t.Error("the plugin ends the chain")
@@ -67,9 +62,7 @@ func parseFields(t *testing.T, words []string) (client, before []dhcpv4.Modifier
 	t.Helper()
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return n
 	}
 	for _, word := range words {

@@ -31,9 +31,7 @@ func request(tb testing.TB, client, xid byte, kind dhcpv4.MessageType, mods ...d
 		dhcpv4.WithTransactionID(dhcpv4.TransactionID{0, 0, 0, xid}),
 	}, mods...)
 	p, err := dhcpv4.New(mods...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	return p
 }
 
@@ -44,9 +42,7 @@ func newServer(t *testing.T, limit int, drain time.Duration, handlers ...handler
 		Listen: []net.UDPAddr{{IP: net.IPv4(127, 0, 0, 1)}}, Handlers: handlers, Limit: limit, Drain: drain,
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = s.close() })
 	return s
 }
@@ -120,9 +116,7 @@ func TestOptionsAreEchoed(t *testing.T) {
 	agent := dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))
 	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, dhcpv4.WithOption(id), dhcpv4.WithOption(agent))
 	resp, _, err := newResponse(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, code := range []dhcpv4.OptionCode{dhcpv4.OptionClientIdentifier, dhcpv4.OptionRelayAgentInformation} {
 		if string(resp.GetOneOption(code)) != string(req.GetOneOption(code)) {
 			t.Errorf("option %s is %v", code, resp.GetOneOption(code))
@@ -151,9 +145,7 @@ func TestFaultyPlugins(t *testing.T) {
 				func(a, b *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { calls++; return tc.handler(a, b) },
 				func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { nextCalls++; _ = r.Options; return r, true })
 			device, err := net.InterfaceByName("lo")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			got := s.handle(packet{req: request(t, 1, 1, tc.kind), socket: s.sockets[0], device: device.Index})
 			if got != tc.reason || calls != 1 {
 				t.Errorf("%d calls and reason %q", calls, got)
@@ -301,9 +293,7 @@ func resultOf(t *testing.T, stopped chan error) error {
 func send(t *testing.T, s *Server, data []byte) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "udp4", s.sockets[0].conn.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write(data); err != nil {
 		t.Fatal(err)
@@ -324,9 +314,7 @@ func TestShutdownHandlesReceivedPackets(t *testing.T) {
 	default:
 	}
 	close(g.open)
-	if err := resultOf(t, stopped); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, resultOf(t, stopped))
 	if s.dropped(dropSilent) == 0 {
 		t.Error("the packet was not handled")
 	}
@@ -346,17 +334,13 @@ func TestShutdownDoesNotWaitForAHangingPlugin(t *testing.T) {
 	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	g.next(t)
 	stop()
-	if err := resultOf(t, stopped); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, resultOf(t, stopped))
 }
 
 func TestFailedSocketStopsTheServer(t *testing.T) {
 	s := newServer(t, 8, time.Second)
 	_, stopped := run(t, s)
-	if err := s.sockets[0].conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.sockets[0].conn.Close())
 	if err := resultOf(t, stopped); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the error is %v, want net.ErrClosed", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // text returns an option with a value of the given size.
@@ -21,9 +23,7 @@ func parseOptions(t *testing.T, data []byte) dhcpv4.Options {
 	t.Helper()
 	const sname, file, options = 44, 108, 240
 	m, err := dhcpv4.FromBytes(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	all := m.Options
 	if value := all.Get(dhcpv4.OptionOptionOverload); value != nil {
 		for bit, part := range map[byte][]byte{1: data[file : options-4], 2: data[sname:file]} {
@@ -76,9 +76,7 @@ func TestRepliesDoNotExceedTheMaximumMessageSize(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, tc.request...)
 			resp, _, err := newResponse(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, mod := range append(essential, tc.response...) {
 				mod(resp)
 			}
@@ -110,9 +108,7 @@ func TestRepliesDoNotExceedTheMaximumMessageSize(t *testing.T) {
 func TestEssentialOptionsAreNotOmitted(t *testing.T) {
 	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
 	resp, _, err := newResponse(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for code := uint8(1); code < 255; code++ {
 		text(code, 4)(resp)
 	}

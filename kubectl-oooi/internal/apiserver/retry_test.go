@@ -25,9 +25,7 @@ func newClient(t *testing.T, cp *lab.ControlPlane, waiting func(error)) client.C
 	config := cp.RESTConfig()
 	config.Wrap(Retry(waiting))
 	c, err := client.New(config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return c
 }
 
@@ -40,12 +38,8 @@ func TestRequestsAreRetried(t *testing.T) {
 	cp := management.Get(t)
 	var messages []string
 	c := newClient(t, cp, func(err error) { messages = append(messages, err.Error()) })
-	if err := get(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, get(t.Context(), c))
+	lab.Must(t, cp.KillAPIServer())
 
 	// A client that has never been answered does not wait.
 	if err := get(t.Context(), newClient(t, cp, func(err error) { t.Error(err) })); err == nil || !strings.HasSuffix(err.Error(), "connection refused") {
@@ -66,9 +60,7 @@ func TestRequestsAreRetried(t *testing.T) {
 	created.Namespace, created.Name = "default", "created"
 	go func() { answer <- errors.Join(c.Create(ctx, created), get(ctx, c)) }()
 	time.Sleep(time.Second)
-	if err := cp.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.StartAPIServer(t.Context()))
 	if err := <-answer; err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
@@ -100,13 +92,9 @@ func TestRetriedResponses(t *testing.T) {
 		c := Retry(func(error) {})(&server)
 		for range 2 {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			got, err := c.RoundTrip(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			body, err := io.ReadAll(got.Body)
 			_ = got.Body.Close()
 			if err != nil || !retried && len(server) == 1 && !strings.HasSuffix(response, string(body)) {

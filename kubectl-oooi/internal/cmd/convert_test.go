@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // runWithInput runs a command line with a text on its standard input.
@@ -31,9 +33,7 @@ func TestDocumentedConversion(t *testing.T) {
 		t.Fatalf("the section has %d blocks, want ingress.yaml, the command, stderr and stdout", len(blocks))
 	}
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("ingress.yaml", []byte(blocks[0][1]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile("ingress.yaml", []byte(blocks[0][1]), 0o600))
 	_, command, _ := strings.Cut(blocks[1][1], "\n") // the first line is a comment
 	line, into, _ := strings.Cut(strings.TrimSpace(command), " > ")
 	line = strings.TrimPrefix(line, "kubectl oooi ")

@@ -9,15 +9,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // docs returns docs/reference/cli.md.
 func docs(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/reference/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(text)
 }
 

@@ -17,9 +17,7 @@ import (
 func BenchmarkDoctor(b *testing.B) {
 	const infras, leases = 100, 20
 	cp := lab.New(b, lab.Config{Name: "fleet"})
-	if err := cp.InstallCRDs(b.Context(), lab.Oooi, lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, cp.InstallCRDs(b.Context(), lab.Oooi, lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt))
 	for i := range infras {
 		s := lab.Site{Name: fmt.Sprintf("member-%d", i), VLAN: fmt.Sprintf("10.1.%d", i), Network: fmt.Sprintf("vlan-%d", i)}
 		plane := s.ControlPlaneNamespace()
@@ -32,9 +30,7 @@ func BenchmarkDoctor(b *testing.B) {
 		for n := range leases {
 			objects += s.Lease(s.IP(100+n), "bound", fmt.Sprintf("%s/vm-%d/vlan", plane, n), time.Now())
 		}
-		if err := cp.ApplyYAML(b.Context(), []byte(objects)); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, cp.ApplyYAML(b.Context(), []byte(objects)))
 	}
 	for b.Loop() {
 		var out strings.Builder

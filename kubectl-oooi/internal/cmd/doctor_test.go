@@ -16,9 +16,7 @@ import (
 // TLS handshake, and one that completes it.
 func TestDoctorEndsWithTheTimeout(t *testing.T) {
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = silent.Close() }()
 	hangs := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer hangs.Close()
@@ -45,13 +43,9 @@ func expectTimeout(t *testing.T, want string, flags ...string) {
 // hungEtcd stops the etcd of an API server, which then accepts requests and does not answer them.
 func hungEtcd(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
-	if err := cp.SignalEtcd(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.SignalEtcd(syscall.SIGSTOP))
 	defer func() {
-		if err := cp.SignalEtcd(syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, cp.SignalEtcd(syscall.SIGCONT))
 	}()
 	expectTimeout(t, "did not answer within --timeout 3s: ", "--kubeconfig", cp.Kubeconfig())
 }

@@ -26,9 +26,7 @@ import (
 func earlierCommands(t *testing.T, cp *lab.ControlPlane) {
 	recordedPages(t)
 	page, err := os.ReadFile("../../../docs/how-to/troubleshoot.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## From the earlier operator's commands\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, typed := range []string{

@@ -192,9 +192,7 @@ func (s *operatorSite) waitDeleted(apiVersion, kind, name string) {
 func documentedBlock(t *testing.T, has string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/how-to/migrate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		if strings.Contains(block[1], has) {
 			return block[1]

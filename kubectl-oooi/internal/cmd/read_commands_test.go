@@ -41,14 +41,10 @@ func TestReadCommands(t *testing.T) {
 	for _, line := range []string{"status", "status demo", "resolve api.example.com", "routes", "leases demo"} {
 		expect(line, "is this the management cluster?", 1)
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.Oooi))
 	expect("status", "Warning: the cluster does not serve HostedClusters: HyperShift is not installed\nNo resources found in default namespace.\n", 0)
 	expect("resolve api.example.com", "Warning: the cluster does not serve HostedClusters", 0)
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute))
 	applyFile(t, "site.yaml", cp.ApplyYAML)
 	applyFile(t, "site-status.yaml", cp.ApplyStatusYAML)
 
@@ -80,12 +76,8 @@ func TestReadCommands(t *testing.T) {
 func applyFile(t *testing.T, file string, apply func(context.Context, []byte) error) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := apply(t.Context(), data); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, apply(t.Context(), data))
 }
 
 // ages matches the cells of the column AGE of a table, including the title.

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestTeardownLeavesNothing(t *testing.T) {
@@ -33,7 +35,5 @@ func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
 	theirs.ResourceVersion = ""
 	s.Must(s.Client.Create(t.Context(), theirs))
 	s.Expect(0, "teardown demo -n $NS --yes --crds")
-	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, s.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // runConvert converts a text, and returns the output and the warnings, one on each line.
@@ -16,9 +17,7 @@ func runConvert(t *testing.T, text, format string) (out, warnings string, err er
 		return "", "", err
 	}
 	var b strings.Builder
-	if err := result.Print(&b, format); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, result.Print(&b, format))
 	for _, w := range result.Warnings {
 		warnings += w + "\n"
 	}
@@ -27,13 +26,9 @@ func runConvert(t *testing.T, text, format string) (out, warnings string, err er
 
 func TestConversions(t *testing.T) {
 	text, err := os.ReadFile("testdata/ingress/old.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	out, warnings, err := runConvert(t, string(text), "yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	golden.Check(t, "testdata/ingress/new.golden", out)
 	golden.Check(t, "testdata/ingress/warnings.golden", warnings)
 	if again, _, err := runConvert(t, out, "yaml"); err != nil || again != out {

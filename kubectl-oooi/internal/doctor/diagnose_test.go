@@ -19,6 +19,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // answers are the responses of daemons, by container.
@@ -29,9 +30,7 @@ func load(t *testing.T, reports answers, pairs ...string) *site.Site {
 	t.Helper()
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return string(data)
 	}
 	text := read("site.yaml")
@@ -53,18 +52,12 @@ func load(t *testing.T, reports answers, pairs ...string) *site.Site {
 	}
 	folder := t.TempDir()
 	data, err := json.Marshal(facts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for name, content := range map[string][]byte{"site.yaml": []byte(text), "facts.json": data} {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
 	}
 	f, err := site.Load(folder, func(warning string) { t.Error(warning) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := site.New(f, "clusters/demo", nil)
 	if s == nil {
 		t.Fatal("the site has no Infra")
@@ -85,9 +78,7 @@ func all(string) bool { return true }
 func show(t *testing.T, d *Diagnosis, whole bool) string {
 	t.Helper()
 	var b strings.Builder
-	if err := d.Show(&b, whole); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Show(&b, whole))
 	return b.String()
 }
 
@@ -369,9 +360,7 @@ const root = "../../.."
 
 func TestClusterRoleHasTheRightsOfTheChecks(t *testing.T) {
 	text, err := yaml.Marshal(Role())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const head = "# Exactly the rights that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"
 	golden.Check(t, filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"), head+string(text))
 }
@@ -384,9 +373,7 @@ func TestChecksAreDocumented(t *testing.T) {
 		golden.Check(t, filepath.Join(folder, name), text)
 	}
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "doctor-") && pages[e.Name()] == "" {
 			t.Errorf("%s documents no check: delete it", e.Name())

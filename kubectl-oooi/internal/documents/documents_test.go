@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestRead(t *testing.T) {
@@ -19,9 +21,7 @@ func TestRead(t *testing.T) {
 	}
 	in := strings.NewReader("apiVersion: v1\nkind: List\nitems: [{kind: ConfigMap, metadata: {name: c}}, {kind: Secret, metadata: {name: d}}]\n")
 	all, err := Read([]string{file, "-"}, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var got []string
 	for _, o := range all {
 		got = append(got, filepath.Base(o.String()))
@@ -63,12 +63,8 @@ func TestReadDirectoriesAndURLs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"b.yaml": "kind: B", "a.json": `{"kind": "A"}`, "deep/c.yml": "kind: C", "notes.txt": "kind: D", "empty/notes.txt": "kind: E"} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		lab.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer server.Close()
@@ -133,9 +129,7 @@ func TestStrictNamesValuesToQuote(t *testing.T) {
 		{"kind: ConfigMap\nmetadata: {name: a}\ndata: {x: 5}\n", "expected a string, found a number; quote the value"},
 	} {
 		all, err := Read([]string{"-"}, strings.NewReader(tc.text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if err := all[0].Strict(&corev1.ConfigMap{}); err == nil || !strings.HasSuffix(err.Error(), tc.wantErr) {
 			t.Errorf("%q: %v, want %s", tc.text, err, tc.wantErr)
 		}
@@ -144,9 +138,7 @@ func TestStrictNamesValuesToQuote(t *testing.T) {
 
 func TestStrictReportsUnknownFields(t *testing.T) {
 	all, err := Read([]string{"-"}, strings.NewReader("kind: ConfigMap\nmetadata: {name: a}\nDATA: {}\ndata: {x: text}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	err = all[0].Strict(&corev1.ConfigMap{})
 	if err == nil || !strings.Contains(err.Error(), `unknown field "DATA"`) {
 		t.Error(err)

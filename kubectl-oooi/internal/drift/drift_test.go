@@ -245,14 +245,10 @@ func TestReadCreatesNothing(t *testing.T) {
 		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": render.SystemNamespace}}},
 	} {
 		d.Must(d.Client.Delete(t.Context(), u))
-		if err := inventory.Of(u).WaitForDeletion(t.Context(), d.Client); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, inventory.Of(u).WaitForDeletion(t.Context(), d.Client))
 	}
 	list, err := drift.Read(t.Context(), d.client(""), d.site)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, kind := range []string{"CustomResourceDefinition", "Namespace", "Deployment"} {
 		if !slices.ContainsFunc(list, func(one drift.Difference) bool { return one.Object.Kind == kind && one.Change == drift.Missing }) {
 			t.Errorf("no %s is missing: %v", kind, list)
@@ -268,9 +264,7 @@ func TestEncode(t *testing.T) {
 		Fields: []drift.Field{{Path: ".spec.selector", Found: "a", Rendered: "b", Manager: "kubectl-edit at 2026-01-01T00:00:00Z"}},
 	}}, nil), "clusters/other": drift.ReportOf(nil, errors.New("no answer"))}
 	data, err := drift.Encode(reports)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if again, err := drift.Decode(data); err != nil || !reflect.DeepEqual(again, reports) {
 		t.Errorf("decoded %v, %v", again, err)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const (
@@ -72,12 +74,8 @@ func TestFieldsOf(t *testing.T) {
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte("{apiVersion: v1, kind: X, " + strings.TrimPrefix(text, "{")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(data); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, u.UnmarshalJSON(data))
 	return u
 }

@@ -18,17 +18,13 @@ import (
 // rules have a cluster, a redirect and a status code.
 func TestRejectedListenerAndRulesWithoutBackend(t *testing.T) {
 	used, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = used.Close() })
 	port := netip.MustParseAddrPort(used.Addr().String()).Port()
 	dir := lab.TempDir(t)
 	write := func(name, format string, args ...any) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, format, args...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, format, args...), 0o600))
 	}
 	write("routes.yaml", `
 resources:
@@ -69,9 +65,7 @@ static_resources: {clusters: [{name: shop, type: STATIC}]}
 `, dir)})
 	var listeners envoy.Listeners
 	lab.Poll(t, "Envoy to read both listeners", func() bool {
-		if err := listeners.Read(t.Context(), e.Get); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, listeners.Read(t.Context(), e.Get))
 		return len(listeners.Listeners) == 2
 	})
 	found := false
@@ -91,9 +85,7 @@ static_resources: {clusters: [{name: shop, type: STATIC}]}
 	want := map[string]string{"shop.example.com/none/*": "status 500", "shop.example.com/old": "redirect to https://(same host)", "shop.example.com/*": "shop"}
 	var routes envoy.Routes
 	lab.Poll(t, "Envoy to read the routes", func() bool {
-		if err := routes.Read(t.Context(), e.Get); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, routes.Read(t.Context(), e.Get))
 		return len(routes.Routes) >= len(want)
 	})
 	for _, r := range routes.Routes {
@@ -144,9 +136,7 @@ resources:
 `,
 		fmt.Sprintf(chain, "ProxyServer a/b *.example.com", "wild"), fmt.Sprintf(chain, "Infra a/b a.example.com", "one"), fmt.Sprintf(chain, "not TLS", "plain"),
 		fmt.Sprintf(action, "not TLS"), fmt.Sprintf(action, "Infra a/b a.example.com"), fmt.Sprintf(action, "ProxyServer a/b *.example.com"))
-	if err := os.WriteFile(filepath.Join(dir, "listeners.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.WriteFile(t, text, dir, "listeners.yaml")
 	e := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: fmt.Appendf(nil, `
 node: {id: a, cluster: b}
 admin: {address: {pipe: {path: %[1]s/admin.sock, mode: 384}}}
@@ -154,9 +144,7 @@ dynamic_resources: {lds_config: {path_config_source: {path: %[1]s/listeners.yaml
 static_resources: {clusters: [{name: wild, type: STATIC}, {name: one, type: STATIC}, {name: plain, type: STATIC}]}
 `, dir)})
 	var listeners envoy.Listeners
-	if err := listeners.Read(t.Context(), e.Get); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, listeners.Read(t.Context(), e.Get))
 	want := []envoy.FilterChain{
 		{Name: "ProxyServer a/b *.example.com", ServerNames: []string{"*.example.com"}, TransportProtocol: "tls", Cluster: "wild"},
 		{Name: "Infra a/b a.example.com", ServerNames: []string{"a.example.com"}, TransportProtocol: "tls", Cluster: "one"},

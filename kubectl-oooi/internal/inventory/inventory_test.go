@@ -27,9 +27,7 @@ func TestMain(m *testing.M) {
 func TestWaitForDeletionNamesAnAPIThatIsDown(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "undiscovered", ControllerManager: true})
 	c, err := client.New(cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if err := cp.ApplyYAML(t.Context(), []byte(`
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
@@ -47,9 +45,7 @@ metadata: {name: deleted, labels: {app.kubernetes.io/managed-by: oooi}}
 		t.Fatalf("deleted a namespace without its UID: %t, error %v", deleted, err)
 	}
 	live := e.Object()
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(live), live); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 	e = inventory.Of(live)
 	if deleted, err := e.Delete(t.Context(), c); err != nil || !deleted {
 		t.Fatalf("deleted: %t, error %v", deleted, err)
@@ -70,9 +66,7 @@ metadata: {name: deleted, labels: {app.kubernetes.io/managed-by: oooi}}
 func TestWaitForDeletionNamesWhatRemains(t *testing.T) {
 	cp := plane.Get(t)
 	c, err := client.New(cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	namespace := cp.Namespace(t)
 	waiting := namespace + "-waiting"
 	if err := cp.ApplyYAML(t.Context(), []byte(`
@@ -88,22 +82,16 @@ metadata: {name: `+waiting+`}
 	}
 	entries := []inventory.Entry{{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "held"}, {APIVersion: "v1", Kind: "Namespace", Name: waiting}}
 	for _, e := range entries {
-		if err := c.Delete(t.Context(), e.Object()); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, c.Delete(t.Context(), e.Object()))
 	}
 	t.Cleanup(func() { // without finalizers the ConfigMap is deleted
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))
-		if err := c.Patch(context.Background(), entries[0].Object(), patch); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, c.Patch(context.Background(), entries[0].Object(), patch))
 	})
 	conditions := client.RawPatch(types.MergePatchType, []byte(`{"status": {"conditions": [
 		{"type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain", "message": "Some resources are remaining: infras. has 1 resource instances"},
 		{"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "reason": "ResourcesDiscovered", "message": "All resources successfully discovered"}]}}`))
-	if err := c.Status().Patch(t.Context(), entries[1].Object(), conditions); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, c.Status().Patch(t.Context(), entries[1].Object(), conditions))
 	for i, want := range []string{
 		"waiting for the deletion of ConfigMap " + namespace + "/held, which has the finalizers example.com/hold, example.com/audit: context deadline exceeded",
 		"waiting for the deletion of Namespace " + waiting + "; NamespaceContentRemaining: Some resources are remaining: infras. has 1 resource instances: context deadline exceeded",

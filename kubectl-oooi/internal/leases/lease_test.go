@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 const objects = `
@@ -37,9 +38,7 @@ const objects = `
 
 func TestRead(t *testing.T) {
 	var all []*coordinationv1.Lease
-	if err := yaml.UnmarshalStrict([]byte(objects), &all); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.UnmarshalStrict([]byte(objects), &all))
 	var list []*Lease
 	var b strings.Builder
 	for _, o := range all {
@@ -54,9 +53,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	Sort(list)
-	if err := output.NewTable(Columns(false, true), list, true).Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, output.NewTable(Columns(false, true), list, true).Write(&b))
 	golden.Check(t, "testdata/leases.golden", b.String())
 }
 
@@ -70,9 +67,7 @@ func TestReservationIsALease(t *testing.T) {
 		}
 	}
 	l, err := Read(o, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if l.Infra != infra || l.Address != address || l.State != "bound" || l.Client != "id:6f6f6f692d70726f6265" || !l.Expires.Equal(now.Add(time.Minute)) {
 		t.Errorf("the reservation is read as %+v", l)
 	}

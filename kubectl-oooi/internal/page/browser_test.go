@@ -112,9 +112,7 @@ func open(t *testing.T, sites []*Site, width, height int, media map[string]any) 
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	t.Cleanup(cancel)
 	profile, err := os.MkdirTemp("", "oooi-page-") //nolint:usetesting // removed below
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { // the browser's other processes end, and stop to write, after the first one
 		lab.Poll(t, "the profile to be removed", func() bool { return os.RemoveAll(profile) == nil })
 	})
@@ -123,9 +121,7 @@ func open(t *testing.T, sites []*Site, width, height int, media map[string]any) 
 	in, commands, err1 := os.Pipe()
 	messages, out, err2 := os.Pipe()
 	browser.ExtraFiles = []*os.File{in, out} // descriptors 3 and 4
-	if err := errors.Join(err1, err2, browser.Start(), in.Close(), out.Close()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(err1, err2, browser.Start(), in.Close(), out.Close()))
 	p := &tab{commands: commands, messages: bufio.NewReader(messages)}
 	t.Cleanup(func() {
 		_, _ = io.WriteString(commands, `{"id": 0, "method": "Browser.close"}`+"\x00") // ends its other processes, too
@@ -157,9 +153,7 @@ func call[T any](t *testing.T, p *tab, method string, params map[string]any) (re
 		command["sessionId"] = p.session
 	}
 	text, err := json.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if _, err := p.commands.Write(append(text, 0)); err != nil {
 		t.Fatalf("%s: %v", method, err)
 	}
@@ -274,9 +268,7 @@ func TestPageInABrowser(t *testing.T) {
 					size := value[[]int](t, p, `[document.documentElement.scrollWidth, document.documentElement.scrollHeight]`)
 					clip := map[string]any{"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
 					image := call[struct{ Data []byte }](t, p, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "clip": clip}).Data
-					if err := os.WriteFile(filepath.Join(screenshots, "site-"+shown+".png"), image, 0o644); err != nil {
-						t.Error(err)
-					}
+					lab.Report(t, os.WriteFile(filepath.Join(screenshots, "site-"+shown+".png"), image, 0o644))
 				}
 				p.resize(t, 400, 800)
 				for _, problem := range value[[]string](t, p, layout) {

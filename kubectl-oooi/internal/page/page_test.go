@@ -22,6 +22,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // hostile is a name that would end an element, an attribute or a label.
@@ -83,9 +84,7 @@ func TestLanguages(t *testing.T) {
 	for name, s := range sites {
 		for language, draw := range map[string]func(io.Writer, []*Graph) error{"dot": Dot, "mmd": Mermaid} {
 			var b bytes.Buffer
-			if err := draw(&b, []*Graph{NewGraph(s)}); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, draw(&b, []*Graph{NewGraph(s)}))
 			golden.Check(t, filepath.Join("testdata", name+"."+language), b.String())
 		}
 	}
@@ -101,9 +100,7 @@ func TestPageIsSelfContained(t *testing.T) {
 		sites = append(sites, &Site{Diagnosis: &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}}})
 	}
 	var b bytes.Buffer
-	if err := HTML(&b, sites, "v1", time.Unix(0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, HTML(&b, sites, "v1", time.Unix(0, 0)))
 	text := b.String()
 	for _, bad := range []string{"<script", "src=", "url(", "@import", "<link", "<iframe", "http://", "https://", "javascript:", " on" + "click"} {
 		if strings.Contains(text, bad) {

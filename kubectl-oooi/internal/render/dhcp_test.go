@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestServersOfDHCP checks which routers, routes, DNS servers and NTP servers clients get.
@@ -55,14 +56,10 @@ func TestServersOfDHCP(t *testing.T) {
 				"  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: [198.51.100.0/24], gateway: '" + tc.gateway + "', networkAttachmentDefinition: vlan100}\n" +
 				"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99, vmSelector: {}, " + tc.dhcp + "}, " +
 				"dns: {serverIP: 192.0.2.3}, " + tc.proxy + "}\n"
-			if err := yaml.UnmarshalStrict([]byte(text), infra); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, yaml.UnmarshalStrict([]byte(text), infra))
 			infra.Default()
 			config, err := (&Input{Infra: infra}).dhcpConfig(instance{name: "demo-dhcp", addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}, "vms")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, option := range []string{"router:", "dns:", "ntp=", "routes="} {
 				got := ""
 				for line := range strings.Lines(config) {
@@ -104,9 +101,7 @@ spec:
 	}
 	infra.Default()
 	config, err := (&Input{Infra: infra}).dhcpConfig(instance{name: "demo-dhcp", addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}, "vms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	config = strings.Join(strings.Fields(config), " ")
 	for _, want := range []string{
 		"host=52:54:00:00:00:01,hostname=a,address=192.0.2.20 host=52:54:00:00:00:02", "relay=198.51.100.0/24 relay=203.0.113.0/28",

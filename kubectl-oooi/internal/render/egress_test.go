@@ -38,14 +38,10 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan", "type": "bridge", "bridg
 		t.Run(name, func(t *testing.T) {
 			known, err := setup.ReadFiles([]string{"-"}, strings.NewReader(
 				site.Infra("spec: {"+changes+"}")+site.HostedCluster().YAML()+network), "default", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			known.ControlPlane = true
 			plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			var out strings.Builder
 			for _, m := range all[corev1.ConfigMap](t, plan.Objects, "ConfigMap") {
 				if vlan, _, found := strings.Cut(m.Data["Corefile"], "\n.:53 {"); found {
@@ -56,9 +52,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan", "type": "bridge", "bridg
 			for _, p := range all[networkingv1.NetworkPolicy](t, plan.Objects, "NetworkPolicy") {
 				if p.Spec.Egress != nil {
 					text, err := yaml.Marshal(p.Spec.Egress)
-					if err != nil {
-						t.Fatal(err)
-					}
+					lab.Must(t, err)
 					fmt.Fprintf(&out, "# egress of NetworkPolicy %s, %v\n%s", p.Name, p.Spec.PolicyTypes, text)
 				}
 			}

@@ -86,9 +86,7 @@ func admitsPort(t *testing.T, ports []networkingv1.NetworkPolicyPort, protocol c
 func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string) bool {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s.Matches(labels.Set(set))
 }
 
@@ -96,19 +94,13 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string
 func example(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	folder := filepath.Join(root, "manifests", "examples", "demo")
 	known, err := setup.ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	known.ControlPlane = true
 	plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return plan.Objects
 }
 
@@ -121,9 +113,7 @@ func all[T any](t *testing.T, objects []*unstructured.Unstructured, kind string)
 			continue
 		}
 		var one T
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &one, true); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &one, true))
 		list = append(list, one)
 	}
 	if len(list) == 0 {
@@ -272,9 +262,7 @@ func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	proxy := &pod{template[at].Namespace, template[at].Spec.Template.Labels}
 	var hypershiftPolicies policies
 	stream, err := lab.ParseYAML([]byte(lab.HostedCluster{Namespace: "clusters", Name: "demo"}.NetworkPolicies()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	hypershiftPolicies = append(hypershiftPolicies, all[networkingv1.NetworkPolicy](t, stream, "NetworkPolicy")...)
 	if len(hypershiftPolicies) != 4 {
 		t.Fatalf("HyperShift has %d policies", len(hypershiftPolicies))
@@ -312,13 +300,9 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `), "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	policies := policies(all[networkingv1.NetworkPolicy](t, plan.Objects, "NetworkPolicy"))
 	template := all[appsv1.StatefulSet](t, plan.Objects, "StatefulSet")[0].Spec.Template
 	to := &pod{"clusters", template.Labels}

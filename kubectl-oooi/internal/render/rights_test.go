@@ -78,9 +78,7 @@ func TestRightsTableIsComplete(t *testing.T) {
 // TestDocumentedTestsExist checks that the tests named in the documents exist.
 func TestDocumentedTestsExist(t *testing.T) {
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -96,17 +94,13 @@ func TestDocumentedTestsExist(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, name := range []string{
 		"explanation/availability.md", "explanation/failover.md", "explanation/security.md",
 		"reference/floating-address.md", "reference/measurements.md", "reference/openshift.md", "reference/ports.md", "reference/rights.md",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, "docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		named := regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllSubmatch(text, -1)
 		if len(named) == 0 {
 			t.Errorf("docs/%s names no test", name)

@@ -22,6 +22,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 	_ "github.com/densityops/oooi/plugins/hcpapps"
 	_ "github.com/densityops/oooi/plugins/hcpviews"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestCoreDNSGivesTheSameAnswers compares the answers with those of CoreDNS with our plugins, for every name in the
@@ -29,9 +30,7 @@ import (
 func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 	dnsserver.Quiet = true
 	directives := dnsserver.Directives
-	if err := dnsserver.SetDirectives(slices.Insert(slices.Clone(directives), slices.Index(directives, "cache"), "hcpviews", "hcpapps")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, dnsserver.SetDirectives(slices.Insert(slices.Clone(directives), slices.Index(directives, "cache"), "hcpviews", "hcpapps")))
 	folders, err := filepath.Glob("../../../internal/model/testdata/*")
 	if err != nil || len(folders) == 0 {
 		t.Fatal(folders, err)
@@ -42,9 +41,7 @@ func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			objects, err := watch.ReadManifests(dir, resolve.Options())
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			snapshot := model.Build(objects, resolve.Options())
 			compare(t, objects, snapshot.Pod(), serve(t, dir, "view pod"), resolve.Query{View: resolve.Pod})
 			if len(snapshot.VLANs) == 1 { // the VLAN is 127.0.0.0/8, so this client is on it
@@ -59,14 +56,10 @@ func serve(t *testing.T, dir, view string) string {
 	t.Helper()
 	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n leases clusters/demo\n proxyserver clusters/demo\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
 	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		instance.ShutdownCallbacks()
-		if err := instance.Stop(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, instance.Stop())
 	})
 	return instance.Servers()[0].LocalAddr().String()
 }

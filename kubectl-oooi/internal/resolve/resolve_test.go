@@ -11,15 +11,14 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // readModel reads a folder of the model's test data.
 func readModel(t *testing.T, name string) *model.Objects {
 	t.Helper()
 	objects, err := watch.ReadManifests("../../../internal/model/testdata/"+name, resolve.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return objects
 }
 
@@ -46,13 +45,9 @@ func TestReasons(t *testing.T) {
 		{"broken", "www.example.org"},                                          // objects that cannot be decoded
 	} {
 		report, err := resolve.Answer(readModel(t, tc.data), resolve.Query{Name: tc.name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		b.WriteString("# " + tc.data + "\n")
-		if err := resolve.Text(&b, report); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, resolve.Text(&b, report))
 		for _, p := range report.Problems {
 			b.WriteString("problem: " + p.String() + "\n")
 		}
@@ -77,9 +72,7 @@ func TestOtherNamesOnTheVLAN(t *testing.T) {
 			objects := readModel(t, "proxy-egress")
 			tc.change(&objects.Infras[0].Spec)
 			report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", View: resolve.VLAN})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if v := report.Views[0]; v.Result != tc.want || tc.where != "" && fmt.Sprint(v.Addresses) != tc.where {
 				t.Errorf("%s %v, want %s %s", v.Result, v.Addresses, tc.want, tc.where)
 			}
@@ -93,9 +86,7 @@ func TestSourceSelectsTheView(t *testing.T) {
 	for _, v := range snapshot.VLANs {
 		for _, cidr := range v.CIDRs {
 			report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", Source: cidr.Addr().Next()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			found := false
 			for _, view := range report.Views {
 				found = found || view.VLAN == v.Name

@@ -9,6 +9,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestTable prints the proxies in the test data of the model.
@@ -16,17 +17,13 @@ func TestTable(t *testing.T) {
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 	for _, name := range []string{"proxy-infra", "proxy-backends", "proxy-nodeport", "proxy-http", "proxy-egress"} {
 		objects, err := watch.ReadManifests("../../../internal/model/testdata/"+name, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		var list []*routes.Report
 		for _, p := range model.Build(objects, options).ProxyServers {
 			list = append(list, routes.NewReport(p, objects))
 		}
 		var b strings.Builder
-		if err := output.NewTable(routes.Columns(true), routes.Rows(list), true).Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, output.NewTable(routes.Columns(true), routes.Rows(list), true).Write(&b))
 		golden.Check(t, "testdata/"+name+".golden", b.String())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/schema"
+	"github.com/densityops/oooi/test/lab"
 )
 
 const proxy = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: edge, namespace: tools}\nspec:\n  infraRef: {name: demo}\n  networkConfig: {serverIP: 192.0.2.4}\n"
@@ -16,13 +17,9 @@ const proxy = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxySer
 func object(t *testing.T, text string) (*schema.Schema, *unstructured.Unstructured) {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal([]byte(text), &u.Object))
 	s, err := schema.Of(u.GetKind())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s, u
 }
 
@@ -67,9 +64,7 @@ func TestDefaultsInLists(t *testing.T) {
 `)
 	s.DefaultLists(u)
 	text, err := yaml.Marshal(u.Object["spec"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const want = `backends:
 - hostname: registry.example.com
   name: registry

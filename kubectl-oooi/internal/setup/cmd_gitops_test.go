@@ -241,40 +241,26 @@ func threeWayPatch(t *testing.T, printed, live *unstructured.Unstructured) strin
 	t.Helper()
 	encode := func(u *unstructured.Unstructured) []byte {
 		data, err := u.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return data
 	}
 	config, current := encode(printed), encode(live)
 	if !clientgoscheme.Scheme.Recognizes(printed.GroupVersionKind()) {
 		patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(config, config, current)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return strings.TrimPrefix(string(patch), "{}") // this patch has only values that differ
 	}
 	kind, err := clientgoscheme.Scheme.New(printed.GroupVersionKind())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	meta, err := strategicpatch.NewPatchMetaFromStruct(kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	patch, err := strategicpatch.CreateThreeWayMergePatch(config, config, current, meta, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	// A field with patch strategy replace, such as the selector of a PodDisruptionBudget, is always in the patch.
 	result, err := strategicpatch.StrategicMergePatchUsingLookupPatchMeta(current, patch, meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	patched := &unstructured.Unstructured{}
-	if err := patched.UnmarshalJSON(result); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, patched.UnmarshalJSON(result))
 	if equality.Semantic.DeepEqual(patched.Object, live.Object) {
 		return ""
 	}
@@ -285,25 +271,15 @@ func threeWayPatch(t *testing.T, printed, live *unstructured.Unstructured) strin
 func structuredChanges(t *testing.T, schemas map[string]*spec.Schema, printed, live *unstructured.Unstructured) string {
 	t.Helper()
 	converter, err := managedfields.NewTypeConverter(schemas, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	wanted, err := converter.ObjectToTyped(printed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	got, err := converter.ObjectToTyped(live)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	merged, err := got.Merge(wanted)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	comparison, err := got.Compare(merged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if comparison.IsSame() {
 		return ""
 	}
@@ -360,9 +336,7 @@ func TestObjectsStayWithoutTheInfra(t *testing.T) {
 	}
 	vlan := &unstructured.Unstructured{}
 	vlan.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "vlan100"}, vlan); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "vlan100"}, vlan))
 	if _, stderr, code := s.Run("status", "-n", s.Namespace); !strings.Contains(stderr, "Infra or ProxyServer "+s.Namespace+"/demo does not exist, but its StatefulSets serve the VLAN") {
 		t.Errorf("status exited with %d, stderr %s", code, stderr)
 	}

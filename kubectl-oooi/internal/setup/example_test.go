@@ -39,9 +39,7 @@ func example(t *testing.T) (plan *Plan, folder string) {
 func exampleFolder(t *testing.T) string {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return filepath.Join(root, "manifests", "examples", "demo")
 }
 
@@ -58,9 +56,7 @@ func exampleKnown(t *testing.T) *Known {
 func knownOf(t *testing.T, files ...string) *Known {
 	t.Helper()
 	known, err := ReadFiles(files, nil, "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return known
 }
 
@@ -75,9 +71,7 @@ func makePlan(t *testing.T, known *Known) *Plan {
 	t.Helper()
 	known.ControlPlane = true
 	plan, err := Make(known, exampleImages)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return plan
 }
 
@@ -109,22 +103,16 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 		golden.Check(t, filepath.Join(overlay, name), string(plan.Overlay[name]))
 	}
 	entries, err := os.ReadDir(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, e := range entries {
 		if _, ok := plan.Overlay[e.Name()]; !ok {
 			t.Errorf("setup does not render %s; delete it", e.Name())
 		}
 	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	text, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if !bytes.Equal(text, plan.YAML) {
 		t.Error("the output of kustomize for the overlay differs from that of setup")
 	}
@@ -153,9 +141,7 @@ func TestSharedObjectsArePrintedApart(t *testing.T) {
 		t.Errorf("(-all +apart):\n%s", diff)
 	}
 	text, err := SharedObjects(exampleImages, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	known := knownOf(t, files...)
 	known.Shared, known.VirtualIngress = SharedOnly, true
 	if !bytes.Equal(text, makePlan(t, known).YAML) {
@@ -175,9 +161,7 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 					t.Fatalf("ConfigMap %s has no %s: %v", name, key, err)
 				}
 				path := filepath.Join(dir, key)
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 				return path
 			}
 		}
@@ -191,13 +175,9 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 	// query.
 	path := config("demo-dns", "Corefile")
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ports.Release()
 	for old, now := range map[string]string{
 		".:53": fmt.Sprintf(".:%d", ports.Numbers[0]), "bind net1": "bind 127.0.0.1", "bind eth0": "bind 127.0.0.2",
@@ -209,9 +189,7 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 		}
 		text = bytes.ReplaceAll(text, []byte(old), []byte(now))
 	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, text, 0o600))
 	daemon := lab.NewDaemon(t, "coredns", func() *exec.Cmd {
 		cmd := exec.Command(lab.Binary(t, "coredns"), "-conf", path)
 		cmd.Env = append(os.Environ(), "POD_IP=127.0.0.1")

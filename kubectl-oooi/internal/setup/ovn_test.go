@@ -35,24 +35,18 @@ func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
 func checkOVN(t *testing.T, network, proxies string) {
 	t.Helper()
 	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var files []string
 	for _, name := range []string{"infra.yaml", "cluster.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, "manifests", "examples", "demo", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		const bridge, one = `{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}`, "proxy: {serverIP: 192.168.100.4}"
 		changed := strings.ReplaceAll(string(text), bridge, network)
 		if proxies != "" {
 			changed = strings.ReplaceAll(changed, one, proxies)
 		}
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(file, []byte(changed), 0o600))
 		files = append(files, file)
 	}
 	plan := planOf(t, files...)
@@ -69,9 +63,7 @@ func checkOVN(t *testing.T, network, proxies string) {
 		}
 		pods++
 		set := &appsv1.StatefulSet{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set))
 		s, err := lab.NetworkSelectionOf(set.Spec.Template.Annotations)
 		if err != nil {
 			t.Fatalf("%s: %v", set.Name, err)

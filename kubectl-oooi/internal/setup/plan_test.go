@@ -14,6 +14,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestPlanOfClusters checks what setup says before it changes anything, and the domains for the cluster DNS.
@@ -138,9 +139,7 @@ func TestFreeAddresses(t *testing.T) {
 			var taken []v1alpha1.AddressRange
 			for _, text := range tc.taken {
 				r, err := v1alpha1.ParseAddressRange(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, err)
 				taken = append(taken, r)
 			}
 			d := &Description{CIDR: tc.network, Gateway: "none", Network: "none", HostedCluster: "none", DNS: "none", Proxy: "none", Range: "none"}
@@ -185,9 +184,7 @@ func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
 				known.before = known.Infra.DeepCopy()
 				known.before.Spec.HostedClusterRef.Namespace = tc.served
 			}
-			if err := known.pinHostedCluster(); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, known.pinHostedCluster())
 			written, _, _ := unstructured.NestedString(known.Written.Object, "spec", "hostedClusterRef", "namespace")
 			if got := known.Infra.Spec.HostedClusterRef.Namespace; got != tc.want || written != tc.want {
 				t.Errorf("the namespace is %q, written %q, want %q", got, written, tc.want)
@@ -203,9 +200,7 @@ func TestObjectsOfTheClusterTakePrecedence(t *testing.T) {
 		hc := hostedCluster(t, known)
 		hc.Spec.InfraID = "demo-x7k2p"
 		live := objectOf(site.HostedClusters, hc)
-		if err := unstructured.SetNestedField(live.Object, "Always", "spec", "defaultOfTheAPIServer"); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, unstructured.SetNestedField(live.Object, "Always", "spec", "defaultOfTheAPIServer"))
 		known.live = site.NewFacts(time.Now()).With(live)
 		hc.Spec.InfraID = infraID
 		setHostedClusters(known, hc)

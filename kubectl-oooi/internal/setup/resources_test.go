@@ -11,6 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // limited returns resources with a memory request and limit.
@@ -55,9 +56,7 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 					continue
 				}
 				var d appsv1.Deployment
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d))
 				found++
 				for _, c := range d.Spec.Template.Spec.Containers {
 					limit, limited := c.Resources.Limits[corev1.ResourceMemory]

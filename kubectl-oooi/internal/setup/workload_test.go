@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestPodsOfAnEarlierRevisionAreNotStuck checks a pod that does not become ready: of the present revision it is
@@ -49,9 +51,7 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 			}
 			scheme := runtime.NewScheme()
 			for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme} {
-				if err := add(scheme); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, add(scheme))
 			}
 			ctx, c := t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(set, pod).Build()
 			o := &unstructured.Unstructured{}
@@ -108,9 +108,7 @@ func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
 		{"program that ends, without a rollback", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilReady, false},
 	} {
 		scheme := runtime.NewScheme()
-		if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 		o.SetNamespace(deployment.Namespace)
@@ -148,9 +146,7 @@ func watchReadyPod(t *testing.T) (*watch, client.Client, *corev1.Pod) {
 		return []string{string(event.InvolvedObject.UID)}
 	}).Build()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var out strings.Builder
 	return (&Applier{Client: c, Out: &out}).watch(&unstructured.Unstructured{Object: fields}, untilStable), c, pod
 }
@@ -169,9 +165,7 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 	}
 	expectMissing("")
 	pod.Status.ContainerStatuses[0].RestartCount = 1
-	if err := c.Status().Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, c.Status().Update(t.Context(), pod))
 	expectMissing(toStayReady)
 	w.since.pass(stableTime)
 	expectMissing("")
@@ -186,9 +180,7 @@ func TestEvictedPodsMustStayReady(t *testing.T) {
 	}
 	for _, uid := range []types.UID{"2", "3"} {
 		pod.UID, pod.ResourceVersion = uid, ""
-		if err := errors.Join(c.Delete(t.Context(), pod), c.Create(t.Context(), pod)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, errors.Join(c.Delete(t.Context(), pod), c.Create(t.Context(), pod)))
 		if text, err := w.missing(t.Context()); err != nil || text != toStayReady {
 			t.Errorf("after an eviction: missing %q, want %q, error %v", text, toStayReady, err)
 		}

@@ -14,14 +14,13 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func decode[T any](t *testing.T, text string) T {
 	t.Helper()
 	var o T
-	if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.UnmarshalStrict([]byte(text), &o))
 	return o
 }
 
@@ -84,13 +83,9 @@ func TestReport(t *testing.T) {
 	lease := decode[coordinationv1.Lease](t, `spec: {holderIdentity: green-proxy-192-0-2-7-0, acquireTime: "2026-01-02T03:04:05.000000Z", renewTime: "2026-01-02T03:05:06.000000Z", leaseTransitions: 3}`)
 	report := NewReport(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers, Floating: &lease})
 	var b strings.Builder
-	if err := Describe(&b, report); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, Describe(&b, report))
 	b.WriteString("\n")
-	if err := output.NewTable(Columns(true, infra.CreationTimestamp.Add(90*time.Minute)), []*Report{report}, true).Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, output.NewTable(Columns(true, infra.CreationTimestamp.Add(90*time.Minute)), []*Report{report}, true).Write(&b))
 	golden.Check(t, "testdata/troubled.golden", b.String())
 }
 

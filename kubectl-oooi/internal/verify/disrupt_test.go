@@ -12,6 +12,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestGapsAreThoseOfTheDocs looks for the expected times without a service in the tables that operators read.
@@ -32,9 +33,7 @@ func TestGapsAreThoseOfTheDocs(t *testing.T) {
 	row("any other", others)
 	for name, path := range map[string]string{"availability": "../../../docs/explanation/availability.md", "cli": "../../../docs/reference/cli.md"} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, want := range rows[name] {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s does not contain %q", path, want)

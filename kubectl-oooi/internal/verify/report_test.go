@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestEvaluate evaluates scenarios whose requests succeed, fail, have not been performed, or do not exist.
@@ -70,9 +71,7 @@ func TestReportFormats(t *testing.T) {
 	r.add(Result{Name: "mtu-vlan", Group: GroupNetwork, Title: "packets pass", Status: output.Broken, Reason: "no pod"})
 	r.add(Result{Name: "apps-https", Group: GroupApps, Title: "VMs reach apps", Status: output.Passed, Requests: []Request{{Client: VLAN, Label: "console", Took: second, Note: "it is not available"}}})
 	var text, whole, junit bytes.Buffer
-	if err := errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)))
 	const want = `pass   dns-vlan-names          names resolve (1s)
 fail   tls-api                 VMs reach it (2 requests, at most 1s)
        from pod: api & others: refused
@@ -110,20 +109,12 @@ func TestReportsAreSavedInBundles(t *testing.T) {
 	r.add(Result{Name: "mtu-vlan", Title: "packets pass", Status: output.Broken, Reason: "no pod"})
 	r.add(Result{Name: "apps-http", Title: "VMs reach apps", Status: output.Skipped, Reason: "no apps"})
 	facts := site.NewFacts(time.Unix(0, 0))
-	if err := r.Save(facts); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, r.Save(facts))
 	file, err := os.Create(filepath.Join(t.TempDir(), "bundle.tar.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(facts.Save(file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, errors.Join(facts.Save(file), file.Close()))
 	loaded, err := site.Load(file.Name(), func(text string) { t.Error(text) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	got, err := Saved(loaded, "clusters/demo")
 	if err != nil || got == nil {
 		t.Fatalf("the bundle has the report %v: %v", got, err)

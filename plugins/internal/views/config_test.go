@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -28,9 +29,7 @@ func parseConfig(root, properties string) (*Config, error) {
 func config(tb testing.TB, properties string) *Config {
 	tb.Helper()
 	cfg, err := parseConfig("", properties)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	return cfg
 }
 
@@ -64,13 +63,9 @@ func TestParse(t *testing.T) {
 			return []string{err.Error()}
 		}
 		text, err := json.Marshal(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		var fields any
-		if err := json.Unmarshal(text, &fields); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, json.Unmarshal(text, &fields))
 		if text, err = json.Marshal(withoutZeros(fields)); err != nil {
 			t.Fatal(err)
 		}

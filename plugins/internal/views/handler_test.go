@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/plugins/internal/nametree"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // nextPlugin is a plugin that counts the queries that it gets by ServeDNS.
@@ -55,9 +56,7 @@ func TestNextPluginUsesTheLookup(t *testing.T) {
 			first := &Handler{Plugin: "first", Part: nametree.Apps, Source: source, Zones: []string{"."}, Requests: requests, Next: next, traced: tc.traced}
 			w := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: "192.0.2.77"})
 			rcode, err := first.ServeDNS(t.Context(), w, new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if answered := rcode == dns.RcodeSuccess && w.Msg != nil && len(w.Msg.Answer) == 1; answered != tc.answered || next.queries != tc.queries {
 				t.Errorf("answered: %t, queries to the next plugin: %d; want %t and %d", answered, next.queries, tc.answered, tc.queries)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // checkMetrics compares the samples, which are of a valid exposition, with a golden file, in which dir is DIR.
@@ -59,15 +60,11 @@ func TestMetricsOfAStoreWithASnapshotFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		config := watch.Config{Manifests: filepath.Join(dir, "manifests"), File: filepath.Join(dir, "snapshot.json")}
-		if err := os.Mkdir(config.Manifests, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Mkdir(config.Manifests, 0o700))
 		l := acquire(t, shared, config)
 		awaitSnapshot(t, l)
 		shared.release(l) // writes the snapshot file
-		if err := os.Remove(config.Manifests); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Remove(config.Manifests))
 		time.Sleep(90 * time.Second)
 		l = acquire(t, shared, config)
 		defer shared.release(l)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestParseRecords(t *testing.T) {
@@ -18,9 +19,7 @@ _ldap._tcp IN SRV 10 20 389 nfs
 text IN TXT "a \"quoted\" \228" "b"
 9.2.0.192.in-addr.arpa. IN PTR nfs
 `), "db.records")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	want := []v1alpha1.DNSRecord{
 		{Name: "nfs.example.com", Type: "A", Values: []string{"192.0.2.9", "192.0.2.8"}},
 		{Name: "files.example.com", Type: "CNAME", Values: []string{"nfs.example.com."}},

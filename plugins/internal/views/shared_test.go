@@ -29,9 +29,7 @@ func newRegistry() *registry {
 func acquire(t *testing.T, r *registry, config watch.Config) *lease {
 	t.Helper()
 	l, err := r.acquire(config, discard, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return l
 }
 
@@ -181,9 +179,7 @@ func TestChangesNotifyEveryLeaseUntilItsRelease(t *testing.T) {
 		var notified []string
 		subscribe := func(name string) *lease {
 			l, err := r.acquire(watch.Config{Manifests: dir}, discard, func() { notified = append(notified, name) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			return l
 		}
 		// notifiedAfter adds a file and returns the names of the notified leases.
@@ -193,13 +189,9 @@ func TestChangesNotifyEveryLeaseUntilItsRelease(t *testing.T) {
 			path := filepath.Join(dir, file)
 			copyManifest(t, path)
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			text = bytes.ReplaceAll(text, []byte("blue"), []byte(strings.TrimSuffix(file, ".yaml"))) // another cluster
-			if err := os.WriteFile(path, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.WriteFile(path, text, 0o600))
 			time.Sleep(time.Second)
 			synctest.Wait()
 			slices.Sort(notified)
@@ -223,12 +215,8 @@ func TestChangesNotifyEveryLeaseUntilItsRelease(t *testing.T) {
 func copyManifest(t *testing.T, to string) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/manifests/blue.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, os.WriteFile(to, data, 0o600))
 }
 
 func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
@@ -244,9 +232,7 @@ func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 		if shared.loaded() {
 			t.Error("ready although one store has no snapshot")
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Mkdir(dir, 0o700))
 		time.Sleep(time.Second)
 		awaitSnapshot(t, later)
 		if !shared.loaded() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/nametree"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func newTestSource(t *testing.T, properties string) *Source {
@@ -24,16 +25,12 @@ func newTestSource(t *testing.T, properties string) *Source {
 
 func startSource(t *testing.T, s *Source) {
 	t.Helper()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.Start())
 }
 
 func stopSource(t *testing.T, s *Source) {
 	t.Helper()
-	if err := s.Stop(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, s.Stop())
 }
 
 func TestSourceAnswersFromStartToStop(t *testing.T) {
@@ -111,9 +108,7 @@ func TestSourceWaitsForItsFirstSnapshot(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "later")
 		go func() {
 			time.Sleep(reloadWait / 2)
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, os.Mkdir(dir, 0o700))
 		}()
 		s := newTestSource(t, "manifests "+dir)
 		startSource(t, s)
@@ -136,9 +131,7 @@ func TestSourceStartsWithoutASnapshotAfterTheWait(t *testing.T) {
 		if s.Table() != nil {
 			t.Error("the source has a table without a snapshot")
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Mkdir(dir, 0o700))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s.Table() == nil {
@@ -168,9 +161,7 @@ func checkCommonWait(t *testing.T, first bool) {
 		load.sources = append(load.sources, newTestSource(t, "manifests "+filepath.Join(t.TempDir(), name)))
 	}
 	for _, s := range load.sources {
-		if err := load.start(s); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, load.start(s))
 		defer stopSource(t, s)
 	}
 	if waited := time.Since(before); waited != want {

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
@@ -137,9 +138,7 @@ func newServer(t testing.TB, options Options) *Server {
 	}
 	options.Retry = cmp.Or(options.Retry, time.Hour) // only tests of retries wait for one
 	s, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s
 }
 
@@ -160,9 +159,7 @@ func proxyState(s *Server, name string) (Proxy, bool) {
 // socketPath returns a path that is short enough for a Unix socket.
 func socketPath(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "ads") //nolint:usetesting // t.TempDir contains the test's name; a socket's path has at most 108 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -172,14 +169,10 @@ func serve(t testing.TB, s *Server) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	path := socketPath(t)
 	l, err := ListenUnix(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	stop = background(t, func(ctx context.Context) error { return s.Serve(ctx, l) })
 	conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn, stop
 }
@@ -191,9 +184,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	go func() { done <- f(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, <-done)
 	})
 	t.Cleanup(stop)
 	return stop
@@ -205,9 +196,7 @@ func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Option
 		options.ID = "envoy-0"
 	}
 	c, err := adstest.Connect(timeoutContext(t), conn, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }

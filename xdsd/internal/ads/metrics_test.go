@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 )
 
@@ -40,9 +41,7 @@ xdsd_ads_nacks_total{proxy="ns/one",type="listener"} 1
 # TYPE xdsd_ads_streams gauge
 xdsd_ads_streams{proxy="ns/one"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(want), names...))
 	if n, err := testutil.GatherAndCount(registry, "xdsd_ads_ack_seconds"); err != nil || n != 2 {
 		t.Errorf("latencies of %d types, want those of clusters and endpoints: %v", n, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 )
 
@@ -29,9 +30,7 @@ func TestNothingIsSentBeforeTheFirstSet(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
 	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	if err := c.Subscribe(resource.EndpointType, []string{"a"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, c.Subscribe(resource.EndpointType, []string{"a"}, nil))
 	awaitProxy(t, s, tenant, func(Proxy) bool { return true })
 	s.Set(tenant, Resources{Clusters: clusters("b")})
 	view := await(t, c, func(v *adstest.View) bool { return len(v.Responses) >= 3 })
@@ -169,9 +168,7 @@ func TestEndpointsBelongToClusters(t *testing.T) {
 func hosts(t *testing.T, v *adstest.View, name string) (n int) {
 	t.Helper()
 	var m endpointv3.ClusterLoadAssignment
-	if err := v.Unmarshal(resource.EndpointType, name, &m); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, v.Unmarshal(resource.EndpointType, name, &m))
 	for _, locality := range m.GetEndpoints() {
 		n += len(locality.GetLbEndpoints())
 	}
@@ -387,9 +384,7 @@ func TestProxiesAreIsolated(t *testing.T) {
 	for typeURL, name := range map[string]string{
 		resource.EndpointType: "theirs", resource.RouteType: "r2", resource.ClusterType: "theirs", resource.ListenerType: "l2",
 	} {
-		if err := c.Subscribe(typeURL, []string{name}, nil); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, c.Subscribe(typeURL, []string{name}, nil))
 	}
 	setEndpoints(s, endpoints("theirs", "10.0.0.4"), endpoints("shared", "10.0.0.5"))
 	s.UpdateEndpoints("ns/two", []*endpointv3.ClusterLoadAssignment{endpoints("theirs", "10.0.0.4"), endpoints("shared", "10.0.0.5")})
@@ -505,9 +500,7 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 			conn, _ := serve(t, s)
 			c := connect(t, conn, test.options)
 			if test.request != nil {
-				if err := c.Send(test.request); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, c.Send(test.request))
 			}
 			if _, err := c.Await(timeoutContext(t), func(*adstest.View) bool { return false }); status.Code(err) != test.want {
 				t.Errorf("got %v, want %v", err, test.want)

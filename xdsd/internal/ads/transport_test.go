@@ -20,9 +20,7 @@ func TestSocketIsPrivate(t *testing.T) {
 	defer syscall.Umask(old)
 	path := socketPath(t)
 	l, err := ListenUnix(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -30,9 +28,7 @@ func TestSocketIsPrivate(t *testing.T) {
 	if got := l.Addr().String(); got != path {
 		t.Errorf("listens on %s", got)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, l.Close())
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("the socket exists after its listener was closed")
 	}
@@ -41,9 +37,7 @@ func TestSocketIsPrivate(t *testing.T) {
 func TestExistingSocket(t *testing.T) {
 	bind := func(t *testing.T, path string) *net.UnixListener {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return l
 	}
 	for _, test := range []struct {
@@ -54,23 +48,17 @@ func TestExistingSocket(t *testing.T) {
 		{"stale socket", func(t *testing.T, path string) {
 			l := bind(t, path)
 			l.SetUnlinkOnClose(false)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, l.Close())
 		}, ""},
 		{"socket in use", func(t *testing.T, path string) {
 			l := bind(t, path)
 			t.Cleanup(func() { _ = l.Close() })
 		}, "another process listens"},
 		{"regular file", func(t *testing.T, path string) {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.WriteFile(path, nil, 0o600))
 		}, "not a socket"},
 		{"symbolic link", func(t *testing.T, path string) {
-			if err := os.Symlink("/dev/null", path); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.Symlink("/dev/null", path))
 		}, "not a socket"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -92,12 +80,8 @@ func TestExistingSocket(t *testing.T) {
 
 func TestListenerThatFailsIsReported(t *testing.T) {
 	l, err := ListenUnix(t.Context(), socketPath(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, l.Close())
 	if err := newServer(t, Options{}).Serve(t.Context(), l); err == nil {
 		t.Error("serving on a closed listener returned no error")
 	}

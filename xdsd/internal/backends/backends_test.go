@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,9 +56,7 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 func openStore(t *testing.T, dir string) *watch.Store {
 	t.Helper()
 	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	go store.Run(t.Context())
 	return store
 }
@@ -74,9 +70,7 @@ func TestProbesSendTheProxyHeader(t *testing.T) {
 		v1alpha1.ProxyProtocolV2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00",
 	} {
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		to := netip.MustParseAddrPort(l.Addr().String())
 		done := make(chan struct{})
 		go func() {
@@ -111,16 +105,12 @@ func TestBackendsAreProbed(t *testing.T) {
 	web := ca.TLSBackend(t, "127.0.0.1:0", "web.example.com")
 	port := web.Addr().Port()
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.2:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = silent.Close() }()
 	dir := t.TempDir()
 	write := func(addresses ...string) {
 		text := manifests + slice("web", port, addresses...) + slice("plain", port, "127.0.0.1")
-		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.WriteFile(t, text, dir, "objects.yaml")
 	}
 	write("127.0.0.1", "127.0.0.2")
 	p := &Prober{Store: openStore(t, dir), Proxy: "clusters/demo"}
@@ -187,9 +177,7 @@ func TestRoundsContinueWithTheOldestTargets(t *testing.T) {
 			"targetPort: 8443, targetNamespace: clusters, protocol: TLS}\n%[2]s", i, backend), 1)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.WriteFile(t, text, dir, "objects.yaml")
 	p := &Prober{Store: openStore(t, dir), Proxy: "clusters/demo"}
 	lab.Poll(t, "a snapshot", func() bool { return p.Store.Snapshot() != nil })
 	for round, want := range []int{maxTargets, maxTargets + 2, maxTargets + 2} {

@@ -12,6 +12,7 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -46,9 +47,7 @@ func TestProblemsOfBackends(t *testing.T) {
 	golden.Transcript(t, "testdata/problems.txt", func(line string) (lines []string) {
 		probes, endpoints, _ := strings.Cut(line, " ")
 		n, err := strconv.Atoi(probes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		j := judge{proxy: proxy(), networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, vlan: vlan, now: now}
 		var results []*result
 		for endpoint := range strings.SplitSeq(endpoints, ";") {
@@ -108,9 +107,7 @@ func probed(t *testing.T, upstream, address string, faults []string, last bool) 
 			b.Name = value
 		case "from", "until": // of the certificate, relative to now
 			d, err := time.ParseDuration(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			if key == "from" {
 				b.NotBefore = now.Add(d)
 			} else {

@@ -60,9 +60,7 @@ func TestGolden(t *testing.T) {
 			for range 20 {
 				golden.Check(t, filepath.Join("testdata", name+".yaml"), string(renderYAML(t, config)))
 			}
-			if err := lab.ValidateEnvoy(t.Context(), renderYAML(t, config)); err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, lab.ValidateEnvoy(t.Context(), renderYAML(t, config)))
 		})
 	}
 }
@@ -70,9 +68,7 @@ func TestGolden(t *testing.T) {
 func renderYAML(t *testing.T, config bootstrap.Config) []byte {
 	t.Helper()
 	data, err := config.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return data
 }
 
@@ -90,9 +86,7 @@ func TestArgs(t *testing.T) {
 		if !slices.Equal(got, test.want) {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
-		if err := lab.ValidateEnvoy(t.Context(), renderYAML(t, test.config), got...); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, lab.ValidateEnvoy(t.Context(), renderYAML(t, test.config), got...))
 	}
 }
 
@@ -125,9 +119,7 @@ func TestConnections(t *testing.T) {
 				} `json:"layers"`
 			} `json:"layered_runtime"`
 		}
-		if err := yaml.Unmarshal(renderYAML(t, config), &decoded); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.Unmarshal(renderYAML(t, config), &decoded))
 		connections, sessions := decoded.Runtime.Layers[0].Static["oooi.limits.max_connections"], config.UDPSessions()
 		if connections != tc.connections || sessions != tc.sessions {
 			t.Errorf("heap %d, memory %d, %d descriptors, limit %d: %d connections and %d sessions, want %d and %d",

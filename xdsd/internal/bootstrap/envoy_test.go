@@ -53,13 +53,9 @@ func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 func serve(t *testing.T, config bootstrap.Config, resources ads.Resources) *ads.Server {
 	t.Helper()
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	l, err := ads.ListenUnix(t.Context(), config.ServerSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server.Set(config.ProxyServer.String(), resources)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(t.Context(), l) }()
@@ -115,13 +111,9 @@ func TestEnvoyIsReadyAfterItsFirstConfiguration(t *testing.T) {
 func dial(t *testing.T, from netip.Addr, to string) net.Conn {
 	t.Helper()
 	conn, err := (*lab.Namespace)(nil).Dial(t.Context(), from, netip.MustParseAddrPort(to))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn
 }
 
@@ -268,9 +260,7 @@ var helpLine = regexp.MustCompile(`(?m)^  (/\S*)`)
 func adminPaths(t *testing.T, envoy *lab.Envoy) []string {
 	t.Helper()
 	help, err := envoy.Get(t.Context(), "/help")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var paths []string
 	for _, match := range helpLine.FindAllStringSubmatch(string(help), -1) {
 		paths = append(paths, strings.TrimSuffix(match[1], ":"))
@@ -287,9 +277,7 @@ func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
 		t.Errorf("Envoy listens on %q, want %q", got, want)
 	}
 	info, err := os.Stat(config.AdminSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if want := fs.ModeSocket | 0o600; info.Mode() != want {
 		t.Errorf("mode of the admin socket: %s, want %s", info.Mode(), want)
 	}
@@ -297,9 +285,7 @@ func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
 
 func TestMetricsOnIPv4AndIPv6(t *testing.T) {
 	reserved, err := lab.ReservePorts(t.Context(), "::1", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer reserved.Release()
 	config := localConfig(t)
 	config.MetricsAddresses = append(config.MetricsAddresses, netip.IPv6Loopback())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
@@ -33,9 +34,7 @@ func TestAppsStatus(t *testing.T) {
 			Warning         string                      `json:"warning"`
 			Before          *v1alpha1.AppsIngressStatus `json:"before"`
 		}
-		if err := yaml.UnmarshalStrict([]byte(line), &in); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.UnmarshalStrict([]byte(line), &in))
 		in.Apps.Enabled = true
 		f := &appsFacts{object: &v1alpha1.Infra{}, now: now, outcome: outcome{warning: in.Warning}}
 		f.object.Spec.AppsIngress, f.object.Status.AppsIngress = &in.Apps, in.Before
@@ -64,9 +63,7 @@ func TestAppsStatus(t *testing.T) {
 			f.outcome.fault = &guest.Fault{Reason: v1alpha1.AppsIngressReason(reason), Message: message}
 		}
 		status, err := json.Marshal(appsStatus(f))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		return []string{string(status)}
 	})
 }

@@ -73,9 +73,7 @@ func newSite(t *testing.T) *site {
 func (s *site) controlKubeconfig() string {
 	s.Helper()
 	file, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	return file
 }
 
@@ -91,17 +89,11 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 	s.Helper()
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	store, err := watch.Open(watch.Config{Kubeconfig: storeConfig, Apps: &model.AppsOptions{}, Proxies: true, Statuses: true}, log)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	rest, err := kubeconfig.RESTConfig(managerConfig, "")
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Problems: s.problems, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	ctx, cancel := context.WithCancel(s.Context())
 	var group sync.WaitGroup
 	group.Go(func() { store.Run(ctx) })
@@ -117,9 +109,7 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 
 func (s *site) apply(yaml string) {
 	s.Helper()
-	if err := s.cp.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.cp.ApplyYAML(s.Context(), []byte(yaml)))
 }
 
 // applyCluster creates a HostedCluster, an Infra with the components, and its ProxyServer.
@@ -159,9 +149,7 @@ spec: {ports: [{port: 6443}]}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), 30*time.Second)
 		defer cancel()
 		for _, o := range []client.Object{&v1alpha1.ProxyServer{}, &v1alpha1.Infra{}} {
-			if err := s.client.DeleteAllOf(ctx, o, client.InNamespace(s.namespace)); err != nil {
-				s.Error(err)
-			}
+			lab.Report(s, s.client.DeleteAllOf(ctx, o, client.InNamespace(s.namespace)))
 		}
 	})
 }
@@ -190,14 +178,10 @@ func (s *site) setPodReady(name, ip string) {
 func (s *site) setPodCondition(name, ip string, ready corev1.PodCondition) {
 	s.Helper()
 	pod := &corev1.Pod{}
-	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, pod); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, pod))
 	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
 	pod.Status.Conditions = []corev1.PodCondition{ready}
-	if err := s.client.Status().Update(s.Context(), pod); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.Status().Update(s.Context(), pod))
 }
 
 // applyReplicaStatus applies a replica's entry in the status as that replica does.
@@ -208,9 +192,7 @@ func (s *site) applyReplicaStatus(pod, fields string) {
 	proxy := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo"}}
 	err := s.client.Status().Patch(s.Context(), proxy, client.RawPatch("application/apply-patch+yaml", []byte(patch)),
 		client.FieldOwner(serve.ReplicaManager(pod)), client.ForceOwnership)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 }
 
 const healthyReplica = `"observedGeneration": 1, "version": "v1", "acknowledged": "v1", "listeners": [{"port": 443, "ready": true}, {"port": 6443, "ready": true}],
@@ -232,9 +214,7 @@ func (s *site) waitForCondition(object client.Object, kind string, status metav1
 
 func (s *site) conditions(object client.Object) []metav1.Condition {
 	s.Helper()
-	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, object); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, object))
 	switch o := object.(type) {
 	case *v1alpha1.Infra:
 		return o.Status.Conditions
@@ -262,9 +242,7 @@ func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
 	change := func(level string) {
 		t.Helper()
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"logLevel": %q}}`, level))
-		if err := s.client.Patch(t.Context(), proxy, patch); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.client.Patch(t.Context(), proxy, patch))
 	}
 	staysReady := func(generation int64) {
 		t.Helper()
@@ -336,9 +314,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
 
 	service := &corev1.Service{}
-	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service))
 	status := proxy.Status
 	if status.ServiceIP != service.Spec.ClusterIP || status.ServiceName != "demo-proxy" || status.DeploymentName != "demo-proxy" ||
 		status.ObservedGeneration != proxy.Generation || status.BackendCount < 1 {
@@ -376,9 +352,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	before := proxy.DeepCopy()
 	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: "late", Hostname: "api.demo." + s.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: s.namespace}}
 	proxy.Spec.Backends[0].TargetPort.IntVal = 443
-	if err := s.client.Patch(t.Context(), proxy, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.client.Patch(t.Context(), proxy, client.MergeFrom(before)))
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 1, not 2")
 	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"observedGeneration": 1`, `"observedGeneration": 2`, 1))
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "")
@@ -389,9 +363,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 func (s *site) checkEvent(kind, reason, note string) string {
 	s.Helper()
 	var list eventsv1.EventList
-	if err := s.client.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.client.List(s.Context(), &list, client.InNamespace(s.namespace)))
 	var all []string
 	for _, e := range list.Items {
 		if e.Regarding.Kind == kind && e.Reason == reason && strings.Contains(e.Note, note) {
@@ -418,9 +390,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s.setPodReady("demo-dns-0", "127.0.0.1")
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "SERVFAIL")
 	service := &corev1.Service{}
-	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service))
 	server.setAddress("10.9.9.9")
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "the answer is [10.9.9.9], expected ["+service.Spec.ClusterIP+"]")
 	server.setAddress(service.Spec.ClusterIP)
@@ -496,9 +466,7 @@ func newProblemServer(t *testing.T) *problemServer {
 	t.Helper()
 	r := &problemServer{}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if report := r.problems.Load(); report != nil && request.URL.Path == "/problems" {
 			_ = json.NewEncoder(w).Encode(report) // control requests it again
@@ -512,9 +480,7 @@ func newProblemServer(t *testing.T) *problemServer {
 		_ = server.Serve(l) // returns after Close
 	}()
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, server.Close())
 		<-done
 	})
 	r.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // always a TCPAddr

@@ -22,6 +22,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
@@ -109,9 +110,7 @@ func TestMessagesOfConditions(t *testing.T) {
 // TestReasonsAreDocumented compares the reasons of conditions with the page about them.
 func TestReasonsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "proxy.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lines := map[string]string{}
 	for line := range strings.Lines(string(page)) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
@@ -234,13 +233,9 @@ func TestReadReport(t *testing.T) {
 			}))
 			defer server.Close()
 			at, err := url.Parse(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			port, err := strconv.ParseInt(at.Port(), 10, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			pod := testPod("dhcp-0", v1alpha1.ComponentDHCP, time.Hour)
 			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "dhcp", ContainerPort: 67}, {Name: v1alpha1.PortHealth, ContainerPort: int32(port)}}}}
 			r, err := newProber().readReport(t.Context(), &pod)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestFailedActionsAreProblemsAfterTheirTime(t *testing.T) {
@@ -49,9 +50,7 @@ func TestFailedActionsAreProblemsAfterTheirTime(t *testing.T) {
 // TestSilentServices connects to an address that accepts connections, and to one on which nothing listens.
 func TestSilentServices(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = listener.Close() }()
 	open := netip.MustParseAddrPort(listener.Addr().String())
 	proxy := &model.ProxyServer{Listeners: []*model.Listener{{Port: 53, UDP: true}, {Port: int32(open.Port())}}}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // relay is an API server that forwards requests to the management cluster with the rights of control. It can delay
@@ -36,17 +37,11 @@ type relay struct {
 func (s *site) newRelay() *relay {
 	s.Helper()
 	config, err := kubeconfig.RESTConfig(s.controlKubeconfig(), "")
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	transport, err := rest.TransportFor(config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	target, err := url.Parse(config.Host)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, err)
 	r := &relay{open: map[string]int{}, most: map[string]int{}, kubeconfig: filepath.Join(s.TempDir(), "kubeconfig")}
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }, Transport: transport, FlushInterval: -1, ModifyResponse: r.count,
@@ -58,9 +53,7 @@ func (s *site) newRelay() *relay {
 		server.Close()
 	})
 	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: relay, contexts: [{name: relay, context: {cluster: relay, user: relay}}], users: [{name: relay, user: {}}], clusters: [{name: relay, cluster: {server: %q}}]}", server.URL)
-	if err := os.WriteFile(r.kubeconfig, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, os.WriteFile(r.kubeconfig, []byte(text), 0o600))
 	return r
 }
 
@@ -163,9 +156,7 @@ func TestStatusIsOfTheGenerationOfTheModel(t *testing.T) {
 	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: "late", Hostname: "late.example.com", Port: 443, TargetService: "none", TargetNamespace: s.namespace}}
 	proxy.Spec.Backends[0].TargetPort.IntVal = 443
 	for changed, before := range map[client.Object]client.Object{infra: infraBefore, proxy: proxyBefore} {
-		if err := s.client.Patch(t.Context(), changed, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.client.Patch(t.Context(), changed, client.MergeFrom(before)))
 	}
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) { // several probes and heartbeats
 		s.conditions(infra)

@@ -41,17 +41,11 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 	proxy := startProxy(f, 1)
 	api := newAPI(f)
 	base, err := watch.ReadManifests("../../../internal/model/testdata/proxy-infra", fuzzOptions)
-	if err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, err)
 	text, err := os.ReadFile("testdata/random-objects.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, err)
 	definitions := fields{}
-	if err := yaml.Unmarshal(text, &definitions); err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, yaml.Unmarshal(text, &definitions))
 	for seed := range uint64(lab.Length(300, 28_000)) {
 		f.Add(seed)
 	}
@@ -100,13 +94,9 @@ func TestDocumentedProxyServers(t *testing.T) {
 		}
 		examples++
 		written := fields{}
-		if err := yaml.Unmarshal([]byte(text), &written); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.Unmarshal([]byte(text), &written))
 		server := new(v1alpha1.ProxyServer)
-		if err := decode(t, api, written, server); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, decode(t, api, written, server))
 		s := model.Build(&model.Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}, fuzzOptions)
 		for _, p := range s.Problems {
 			if p.Reason != model.ReasonServiceNotFound {
@@ -136,13 +126,9 @@ func TestMain(m *testing.M) { lab.Main(m, &management) }
 func newAPI(tb testing.TB) client.Client {
 	tb.Helper()
 	cp := management.Get(tb)
-	if err := cp.Apply(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: proxyName.Namespace}}); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, cp.Apply(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: proxyName.Namespace}}))
 	c, err := client.New(cp.RESTConfig(), client.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	return c
 }
 
@@ -180,31 +166,21 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 	config.ServerSocket, config.AdminSocket = filepath.Join(dir, "ads.sock"), filepath.Join(dir, "admin.sock")
 	// Removed clusters are served for a second instead of 30, of which thousands would accumulate.
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler), Retain: time.Second})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	listener, err := ads.ListenUnix(tb.Context(), config.ServerSocket)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	go func() { _ = server.Serve(tb.Context(), listener) }() // until the context ends
 	changed, cancel := server.Subscribe()
 	tb.Cleanup(cancel)
 
 	text, err := config.YAML()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	args := config.Args()
 	binary, err := lab.FindEnvoy(tb.Context(), tb.Logf)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, err)
 	inside := filepath.Join(dir, "envoy")
 	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", strings.Join(network.CommandLine(binary), " "))
-	if err := os.WriteFile(inside, []byte(script), 0o700); err != nil {
-		tb.Fatal(err)
-	}
+	lab.Must(tb, os.WriteFile(inside, []byte(script), 0o700))
 	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{
 		Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true, Descriptors: int(config.Descriptors),
 	})
@@ -256,12 +232,8 @@ func validateLimits(t *testing.T, limits *v1alpha1.ProxyLimits) {
 		}
 	}
 	text, err := config.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.ValidateEnvoy(t.Context(), text); err != nil {
-		t.Error(err)
-	}
+	lab.Must(t, err)
+	lab.Report(t, lab.ValidateEnvoy(t.Context(), text))
 }
 
 // accept is decode for an object that may be rejected: the test is skipped then.
@@ -278,20 +250,14 @@ func accept(t *testing.T, c client.Client, written fields, into client.Object) {
 func decode(t *testing.T, c client.Client, written fields, into client.Object) error {
 	t.Helper()
 	text, err := json.Marshal(written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	created := &unstructured.Unstructured{}
-	if err := created.UnmarshalJSON(text); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, created.UnmarshalJSON(text))
 	created.SetNamespace(proxyName.Namespace)
 	if err := c.Create(t.Context(), created, client.DryRunAll); err != nil {
 		return err
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, into); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, into))
 	return nil
 }
 

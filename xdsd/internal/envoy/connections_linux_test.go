@@ -29,9 +29,7 @@ func onlyUpstream(t *testing.T, u *model.Upstream) ads.Resources {
 func (p *proxy) stat(t *testing.T, cluster, name string) int {
 	t.Helper()
 	stats, err := p.envoy.Stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return int(stats["cluster."+cluster+"."+name])
 }
 

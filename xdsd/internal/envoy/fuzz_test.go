@@ -13,6 +13,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
@@ -25,9 +26,7 @@ func FuzzTranslate(f *testing.F) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		lab.Must(f, err)
 		f.Add(data)
 	}
 	f.Add([]byte(`{"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": {"name": "a", "namespace": "b"},
@@ -38,18 +37,14 @@ func FuzzTranslate(f *testing.F) {
 {"name": "", "hostname": "sentinel.invalid", "alternateHostnames": ["default", "*.a", ""], "port": 443, "targetSelector": {"matchLabels": {"": ""}}, "targetPort": "a", "targetNamespace": ""}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600))
 		options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 		in, err := watch.ReadManifests(dir, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, p := range model.Build(in, options).ProxyServers {
-			resources, err := NewTranslator(Options{}).Translate(p)
-			if err != nil {
-				t.Error(err)
+			resources, omitted := NewTranslator(Options{}).Translate(p)
+			if omitted != nil {
+				t.Error(omitted)
 			}
 			for _, c := range resources.Clusters {
 				if err := c.ValidateAll(); err != nil {
@@ -99,9 +94,7 @@ func selected(t *testing.T, l *listenerv3.Listener) map[string]string {
 	chains := map[string]string{}
 	add := func(name string, on *matcherv3.Matcher_OnMatch) {
 		var chain wrapperspb.StringValue
-		if err := on.GetAction().GetTypedConfig().UnmarshalTo(&chain); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, on.GetAction().GetTypedConfig().UnmarshalTo(&chain))
 		if _, twice := chains[name]; twice {
 			t.Errorf("%s has the name %q twice", l.GetName(), name)
 		}

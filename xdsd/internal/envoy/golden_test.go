@@ -36,9 +36,7 @@ func readProxies(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects
 	t.Helper()
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 	in, err := watch.ReadManifests(dir, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return model.Build(in, options).ProxyServers, in
 }
 
@@ -76,9 +74,7 @@ func toYAML(t *testing.T, m proto.Message) []byte {
 	if err == nil {
 		text, err = yaml.JSONToYAML(text) // protojson varies its whitespace on purpose; this removes it, and sorts keys
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return text
 }
 
@@ -123,14 +119,10 @@ func validate(t *testing.T, p *model.ProxyServer, r ads.Resources) {
 	if err == nil {
 		err = protojson.Unmarshal(text, static)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	static.StaticResources.Listeners = append(static.StaticResources.Listeners, r.Listeners...)
 	static.StaticResources.Clusters = append(static.StaticResources.Clusters, r.Clusters...)
-	if err := lab.ValidateEnvoy(t.Context(), toYAML(t, static)); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, lab.ValidateEnvoy(t.Context(), toYAML(t, static)))
 }
 
 // TestTranslationIsDeterministic translates the same objects in another order. Any difference would close connections

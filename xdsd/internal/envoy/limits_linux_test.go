@@ -27,9 +27,7 @@ import (
 // connections of all ports. The reserved ports must accept until then, and Envoy must survive.
 func TestConnectionLimitsHold(t *testing.T) {
 	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
 	for _, descriptors := range lab.Length([]uint64{1024}, []uint64{1024, min(own.Max, 20_000)}) {
 		t.Run(fmt.Sprint(descriptors, " file descriptors"), func(t *testing.T) {
 			p := startLimited(t, 4, bootstrap.Config{Descriptors: descriptors})
@@ -147,9 +145,7 @@ func TestConnectionsLeaveHeap(t *testing.T) {
 				return heap <= before
 			})
 			stats, err := p.envoy.Stats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			t.Logf("%d bytes of heap", heap-before)
 			if stats["overload.envoy.overload_actions.stop_accepting_connections.active"] != 0 {
 				t.Error("Envoy accepts no connections")
@@ -264,17 +260,13 @@ func (p *proxy) openUntilRefused(t *testing.T, port uint16) (kept int64) {
 func (p *proxy) limit(t *testing.T, key string) int64 {
 	t.Helper()
 	text, err := p.envoy.Get(t.Context(), "/runtime")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var all struct {
 		Entries map[string]struct {
 			Value float64 `json:"final_value,string"`
 		} `json:"entries"`
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(text, &all))
 	return int64(all.Entries[key].Value)
 }
 
@@ -282,8 +274,6 @@ func (p *proxy) limit(t *testing.T, key string) int64 {
 func (p *proxy) descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.envoy.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return len(entries)
 }

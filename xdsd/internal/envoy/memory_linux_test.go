@@ -52,15 +52,11 @@ func routes(n int) *model.ProxyServer {
 func (p *proxy) heap(t *testing.T) int {
 	t.Helper()
 	text, err := p.envoy.Get(t.Context(), "/memory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var memory struct {
 		Allocated int `json:"allocated,string"`
 	}
-	if err := json.Unmarshal(text, &memory); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal(text, &memory))
 	return memory.Allocated
 }
 
@@ -80,8 +76,6 @@ func (p *proxy) series(t *testing.T) int {
 func (p *proxy) scrape(t *testing.T) string {
 	t.Helper()
 	text, err := p.envoy.Get(t.Context(), "/stats/prometheus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(text)
 }

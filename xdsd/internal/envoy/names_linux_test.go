@@ -135,9 +135,7 @@ func (p *proxy) ask(t *testing.T, port uint16, data []byte) string {
 	t.Helper()
 	conn := p.dial(t, port)
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	if _, err := conn.Write(data); err != nil {
 		t.Fatal(err)
 	}

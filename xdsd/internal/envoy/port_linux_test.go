@@ -29,14 +29,10 @@ func TestPortOfAnOpenConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, err := backend.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	source, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	m.Listeners = append(m.Listeners, &model.Listener{Port: int32(source.Port()), Default: u.Name})
 	p.send(t, withEndpoints(t, m))
 	_ = p.dial(t, source.Port()).Close()

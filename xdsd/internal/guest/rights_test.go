@@ -15,18 +15,14 @@ import (
 func TestControlHasNoRightOnMetalLBInTheManagementCluster(t *testing.T) {
 	data := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")
 	objects, err := lab.ParseYAML(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	seen := 0
 	for _, o := range objects {
 		if kind := o.GetKind(); kind != "ClusterRole" && kind != "Role" {
 			continue
 		}
 		role := &rbacv1.ClusterRole{} // a Role has the same rules
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role))
 		if role.AggregationRule != nil {
 			t.Errorf("%s %s aggregates other rules", o.GetKind(), o.GetName())
 		}

@@ -85,9 +85,7 @@ func (h *hosted) connect(kubeconfig string) *guest.Cluster {
 // must fails the test if there is an error.
 func (h *hosted) must(err error) {
 	h.Helper()
-	if err != nil {
-		h.Fatal(err)
-	}
+	lab.Must(h, err)
 }
 
 // groups are the API groups and versions of kinds; that of the others is MetalLB's.

@@ -52,14 +52,10 @@ func load(t *testing.T, text string) (client.Client, []*v1alpha1.VirtualIngress)
 	var all []client.Object
 	var virtual []*v1alpha1.VirtualIngress
 	objects, err := lab.ParseYAML([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, o := range objects {
 		data, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		var object client.Object
 		switch o.GetKind() {
 		case "Service":
@@ -73,9 +69,7 @@ func load(t *testing.T, text string) (client.Client, []*v1alpha1.VirtualIngress)
 		default:
 			continue
 		}
-		if err := yaml.UnmarshalStrict(data, object); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.UnmarshalStrict(data, object))
 		if object.GetDeletionTimestamp() != nil { // required by the fake client
 			object.SetFinalizers([]string{"example.com/hold"})
 		}
@@ -88,9 +82,7 @@ func load(t *testing.T, text string) (client.Client, []*v1alpha1.VirtualIngress)
 func resolved(t *testing.T, c client.Client, v *v1alpha1.VirtualIngress) *resolution {
 	t.Helper()
 	r, err := resolve(t.Context(), c, v, defaults)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return r
 }
 
@@ -98,9 +90,7 @@ func resolved(t *testing.T, c client.Client, v *v1alpha1.VirtualIngress) *resolu
 func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution, reason string) *networkingv1.Ingress {
 	t.Helper()
 	i, err := translate(v, defaults, r, reason)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return i
 }
 
@@ -114,9 +104,7 @@ func TestGolden(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			c, all := load(t, string(text))
 			var out strings.Builder
 			for _, v := range all {
@@ -140,14 +128,10 @@ func TestExampleIngressIsCurrent(t *testing.T) {
 		t.Fatal(r.fault())
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r, v1alpha1.ReasonResolved))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	delete(fields, "status")
 	ingress, err := yaml.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	golden.Check(t, filepath.Join("..", "..", "..", folder, "ingress.yaml"), "# The Ingress that 'xdsd ingress' generates from virtualingress.yaml.\n"+string(ingress))
 }
 
@@ -168,9 +152,7 @@ func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress
 	}
 	for _, o := range objects {
 		text, err := yaml.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		out.WriteString("---\n" + strings.ReplaceAll(strings.ReplaceAll(string(text), "status:\n  loadBalancer: {}\n", ""), "  creationTimestamp: null\n", ""))
 	}
 }
@@ -205,9 +187,7 @@ func TestReferencesFindServices(t *testing.T) {
 		}
 		for _, s := range sourcesOf(v) {
 			found, err := servicesOf(t.Context(), c, s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, service := range services {
 				matches := s.matches(service)
 				if got := slices.ContainsFunc(found, func(f *corev1.Service) bool { return keyOf(f) == keyOf(service) }); got != matches {

@@ -57,14 +57,10 @@ func serveDHCP(t *testing.T, n string) {
 	m.Run(t, "ip", "address", "add", "198.18.9."+n+"/24", "dev", "eth0")
 	config := filepath.Join(m.Dir, "udhcpd.conf")
 	text := "start 198.18.9.1" + n + "0\nend 198.18.9.1" + n + "9\ninterface eth0\noption subnet 255.255.255.0\noption dns 203.0.113.5" + n + "\noption router 198.18.9.1\nlease_file " + config + ".leases\npidfile " + config + ".pid\n"
-	if err := errors.Join(os.WriteFile(config+".leases", nil, 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, errors.Join(os.WriteFile(config+".leases", nil, 0o600), os.WriteFile(config, []byte(text), 0o600)))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := m.Command(ctx, "busybox", "udhcpd", "-f", config)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // returns an error, because the process was killed

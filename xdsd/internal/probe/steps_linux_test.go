@@ -100,9 +100,7 @@ func TestSteps(t *testing.T) {
 func serveHTTP2(t *testing.T, address string, certificate tls.Certificate) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.URL.Path) // the client may have disconnected
@@ -123,9 +121,7 @@ func TestLease(t *testing.T) {
 	lease := func(servers ...netip.Addr) report.Outcome {
 		t.Helper()
 		steps, err := json.Marshal([]report.Step{{DHCP: &report.Client{MAC: "02:00:00:00:00:17", Servers: servers}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--steps="+string(steps))
 		o := report.Outcome{}
 		if err := json.Unmarshal([]byte(out), &o); err != nil {
@@ -162,9 +158,7 @@ func refuseDHCP(t *testing.T) {
 		conn, err = net.ListenPacket("udp4", ":67")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	m.Run(t, "ip", "route", "add", "255.255.255.255", "dev", "eth0")
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = conn.Close(); <-done })
@@ -184,9 +178,7 @@ func refuseDHCP(t *testing.T) {
 			if err == nil {
 				_, err = conn.WriteTo(nak.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort})
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, err)
 		}
 	}()
 }
@@ -235,9 +227,7 @@ func TestRepeatDHCP(t *testing.T) {
 	vm.Run(t, "ip", "address", "add", "198.18.9.18/24", "dev", "eth0")
 	serveDHCP(t, "6")
 	steps, err := json.Marshal([]report.Step{{DHCP: &report.Client{MAC: "02:00:00:00:00:18"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--interval=100ms", "--timeout=4s", "--steps="+string(steps))
 	answered := 0
 	for d := json.NewDecoder(strings.NewReader(out)); d.More(); {

@@ -82,9 +82,7 @@ func fakeAdmin(t *testing.T, stats map[string]int) *Admin {
 	t.Helper()
 	socket := filepath.Join(lab.TempDir(t), "admin.sock")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	list := ""
 	for name, value := range stats {
 		list += fmt.Sprintf("%s: %d\n", name, value)
@@ -106,9 +104,7 @@ func TestStatsOfTheStatus(t *testing.T) {
 		"listener.[__]_443.downstream_global_cx_overflow": 7, "listener.0.0.0.0_6443.downstream_cx_overflow": 8, "listener.admin.downstream_cx_overflow": 9,
 		"listener_local_ratelimit.port-443.rate_limited": 10, heapFullStat: 1,
 	}).read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if want := map[string]int32{"proxy/a/b/c": 2, "a/b/443": 1, "last": 0}; !maps.Equal(healthy, want) {
 		t.Errorf("got %v, want %v", healthy, want)
 	}

@@ -31,9 +31,7 @@ func connections(t *testing.T, at netip.AddrPort, n int) {
 	t.Helper()
 	for range n {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 }
@@ -50,9 +48,7 @@ func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Co
 	}
 	change(&config)
 	text, err := config.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: text})
 	return s.store.Snapshot().ProxyServer("proxies/own"), NewAdmin(config.AdminSocket), netip.AddrPortFrom(options.Bind[0], 18443)
 }
@@ -141,9 +137,7 @@ func TestReachedLimitsOfSources(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	read := func() ([]v1alpha1.LimitStatus, string) {
 		list, failure, err := limits.ReadLimits(t.Context(), p, now)
-		if err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, err)
 		return list, failure
 	}
 	if list, failure := read(); len(list) > 0 || failure != "no module" {

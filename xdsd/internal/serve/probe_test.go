@@ -21,9 +21,7 @@ func works() map[string]string { return nil }
 func TestProbeDoesNotDependOnApps(t *testing.T) {
 	ca := lab.NewCA(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var mu sync.Mutex
 	var requested []string // SNI of each connection
 	var done sync.WaitGroup
@@ -68,9 +66,7 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 	if len(requested) != 1 {
 		t.Errorf("names outside or apps are probed: %v", requested)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, l.Close())
 	closed := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at, works)
 	if len(closed) != 1 || closed[0].Ready {
 		t.Errorf("closed port: %+v", closed)
@@ -81,9 +77,7 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 // would change with the port of each probe.
 func TestProbeFailsForTheSameReason(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var done sync.WaitGroup
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -148,9 +142,7 @@ func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
 func TestBackendsWithoutServiceAreReady(t *testing.T) {
 	silent := lab.TCPBackend(t, "127.0.0.1:0", "Envoy")
 	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = socket.Close() })
 	tcp, udp := int32(silent.Addr().Port()), int32(netip.MustParseAddrPort(socket.LocalAddr().String()).Port())
 	gone, web := "proxy/clusters/demo/gone", "proxy/clusters/demo/web"

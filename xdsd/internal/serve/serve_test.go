@@ -81,24 +81,16 @@ func newSource(t *testing.T, config watch.Config, options envoy.Options, log *sl
 	t.Helper()
 	config.Proxies, config.Apps = true, &model.AppsOptions{}
 	store, err := watch.Open(config, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	server, err := ads.New(ads.Options{Log: log, Retain: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := &site{store: store, server: server, socket: filepath.Join(lab.TempDir(t), "ads.sock")}
 	l, err := ads.ListenUnix(t.Context(), s.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) {
-			if err := server.Serve(ctx, l); err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, server.Serve(ctx, l))
 		},
 		NewFeeder(store, server, options, log).Run,
 	)
@@ -129,14 +121,10 @@ func background(t *testing.T, functions ...func(context.Context)) {
 func (s *site) connect(ctx context.Context, t *testing.T) *adstest.Client {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+s.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	client, err := adstest.Connect(ctx, conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -146,17 +134,11 @@ func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if text == "" {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Remove(path))
 		return
 	}
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path+".tmp", []byte(text), 0o600))
+	lab.Must(t, os.Rename(path+".tmp", path))
 }
 
 // await waits until condition returns true for the client's view. what describes it in the error.
@@ -351,9 +333,7 @@ xdsd_routes{proxy="proxies/own"} 2
 # TYPE xdsd_unresolved_upstreams gauge
 xdsd_unresolved_upstreams{proxy="proxies/own"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "xdsd_problems", "xdsd_routes", "xdsd_unresolved_upstreams"); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "xdsd_problems", "xdsd_routes", "xdsd_unresolved_upstreams"))
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) != 0 {
 		t.Errorf("%v %v", problems, err)
 	}

@@ -22,9 +22,7 @@ import (
 
 func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
-	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+proxyServer)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+proxyServer)))
 	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")
 	log := &lab.Output{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -40,9 +38,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 		}
 	}
 	unprivileged, err := management.UserKubeconfig("stranger")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	first := reporter("envoy-0", management.Kubeconfig())
 	background(t,
 		first.Run,
@@ -60,9 +56,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: s.socket}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
 	text, err := config.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: text})
 
 	await(t, proxies, "the replica to be ready", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
@@ -128,9 +122,7 @@ func await(t *testing.T, c client.Client, what string, condition func(map[string
 	t.Helper()
 	lab.Await(t, what, func() string {
 		proxy, replicas := &v1alpha1.ProxyServer{}, map[string]v1alpha1.ReplicaStatus{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "proxies", Name: "own"}, proxy); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "proxies", Name: "own"}, proxy))
 		for _, r := range proxy.Status.Replicas {
 			replicas[r.Pod] = r
 		}
@@ -144,12 +136,8 @@ func await(t *testing.T, c client.Client, what string, condition func(map[string
 func statusClient(t *testing.T, kubeconfig string) rest.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	c, err := StatusClient(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return c
 }

@@ -97,12 +97,8 @@ func (s *site) open(from netip.Addr, n int) []net.Conn {
 
 func (s *site) apply(c Config) *Config {
 	s.Helper()
-	if err := c.Validate(); err != nil {
-		s.Fatal(err)
-	}
-	if err := s.server.Do(c.Apply); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, c.Validate())
+	lab.Must(s, s.server.Do(c.Apply))
 	return &c
 }
 
@@ -192,18 +188,14 @@ func TestOtherInterfacesAreNotLimited(t *testing.T) {
 	s.apply(Config{Device: "net1", Limits: Limits{Connections: 1, PerSecond: 1}, Bits4: 32, Bits6: 128})
 	for range 20 {
 		conn, err := s.server.Dial(t.Context(), netip.Addr{}, server4)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		defer func() { _ = conn.Close() }()
 	}
 }
 
 func TestValidate(t *testing.T) {
 	good := Config{Device: "net1", Bits4: 24, Bits6: 64}
-	if err := good.Validate(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, good.Validate())
 	twice := Network{CIDR: netip.MustParsePrefix("192.0.2.0/24")}
 	for name, c := range map[string]Config{
 		"IPv4 prefix length": {Bits4: 33, Bits6: 64}, "no IPv6 prefix length": {Bits4: 32},

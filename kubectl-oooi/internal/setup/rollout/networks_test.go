@@ -15,6 +15,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // setLocalnet makes the VMs' network a localnet of OVN-Kubernetes.
@@ -48,9 +49,7 @@ func (s *runningSite) recordNetworks() func() map[string][]string {
 			}
 			text, _, _ := unstructured.NestedString(o.Object, "spec", "config")
 			var config struct{ Name string }
-			if err := json.Unmarshal([]byte(text), &config); err != nil {
-				s.Error(err)
-			}
+			lab.Report(s, json.Unmarshal([]byte(text), &config))
 			if !slices.Contains(found[config.Name], text) {
 				found[config.Name] = append(found[config.Name], text)
 			}

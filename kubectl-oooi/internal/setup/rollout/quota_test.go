@@ -22,9 +22,7 @@ func TestQuotaOnLimits(t *testing.T) {
 		s.Apply(fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: limits, namespace: %s}\nspec: {hard: {limits.cpu: 10, limits.memory: 10Gi}}\n", namespace))
 		t.Cleanup(func() {
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "limits"}}
-			if err := client.IgnoreNotFound(s.Client.Delete(s.AfterTest(), quota)); err != nil {
-				t.Error(err)
-			}
+			lab.Report(t, client.IgnoreNotFound(s.Client.Delete(s.AfterTest(), quota)))
 		})
 		lab.Poll(t, "the quota to take effect", func() bool {
 			pod := &corev1.Pod{

@@ -286,9 +286,7 @@ func (s *runningSite) killSetup(text string) {
 	for lines.Scan() && !found {
 		found = strings.Contains(lines.Text(), text)
 	}
-	if err := process.Process.Kill(); err != nil {
-		s.Error(err)
-	}
+	lab.Report(s, process.Process.Kill())
 	_ = process.Wait()
 	if !found {
 		s.Fatalf("setup did not print %q:\n%s", text, &output)

@@ -29,13 +29,9 @@ func TestContract(t *testing.T) {
 func openStore(t *testing.T, path, pool string) *Store {
 	t.Helper()
 	s, err := Open(path, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, s.Close())
 	})
 	return s
 }
@@ -72,21 +68,15 @@ func TestPoolsShareAFile(t *testing.T) {
 func createFile(t *testing.T, path string) []byte {
 	t.Helper()
 	s, err := Open(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for a := addr; a != netip.MustParseAddr("192.0.2.200"); a = a.Next() {
 		if _, err := s.Put(t.Context(), store.Binding{Addr: a, Holder: "mac:020000000001", Used: used}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.Close())
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return content
 }
 
@@ -107,9 +97,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "leases.db")
-			if err := os.WriteFile(path, damage(bytes.Clone(content)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.WriteFile(path, damage(bytes.Clone(content)), 0o600))
 			s, err := Open(path, "test")
 			if err == nil {
 				// The invalid page is not referenced, so the file is intact.
@@ -138,9 +126,7 @@ func TestFlippedBits(t *testing.T) {
 		damaged := bytes.Clone(content)
 		damaged[bit/8] ^= 1 << (bit % 8)
 		path := filepath.Join(t.TempDir(), "leases.db")
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(path, damaged, 0o600))
 		s, err := Open(path, "test")
 		if err != nil {
 			refused++
@@ -166,9 +152,7 @@ func TestFlippedBits(t *testing.T) {
 				t.Errorf("flip %d of bit %d: %v", n, bit, err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, s.Close())
 	}
 	if refused == 0 || served == suspect || suspect == 0 {
 		t.Errorf("%d files were refused, %d opened, %d of them suspect", refused, served, suspect)
@@ -180,9 +164,7 @@ func TestDamageWhileServing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
 	content := createFile(t, path)
 	s := openStore(t, path, "test")
-	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte("mac:020000000001"), []byte("mac:020000000002")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, bytes.ReplaceAll(content, []byte("mac:020000000001"), []byte("mac:020000000002")), 0o600))
 	for name, err := range map[string]error{
 		"Get": func() error { _, err := s.Get(t.Context(), addr); return err }(),
 		"Put": func() error {
@@ -202,9 +184,7 @@ func TestDamageWhileServing(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(file, nil, 0o600))
 	for name, tt := range map[string]struct{ path, want string }{
 		"no directory":        {filepath.Join(dir, "missing", "leases.db"), "create the directory"},
 		"a directory":         {dir, "it is a directory; set the path of a file"},
@@ -234,9 +214,7 @@ func TestOpenErrors(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	record, err := encode(store.Binding{Addr: addr, Holder: "mac:1", Used: used, Revision: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
+	lab.Must(f, err)
 	f.Add(addr.AsSlice(), record)
 	f.Add([]byte{1, 2, 3}, record)
 	f.Add(addr.AsSlice(), []byte{})

@@ -30,9 +30,7 @@ func open(t *testing.T, namespace, pool string, ipv6 bool) *leasestore.Store {
 	s, err := leasestore.Open(leasestore.Config{
 		REST: plane.Get(t).RESTConfig(), Namespace: namespace, Pool: pool, IPv6: ipv6, Lease: time.Hour, Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return s
 }
 
@@ -56,9 +54,7 @@ var (
 func put(t *testing.T, s store.Store, b store.Binding) store.Binding {
 	t.Helper()
 	written, err := s.Put(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return written
 }
 
@@ -83,9 +79,7 @@ func TestReplicasSeeEachOthersWrites(t *testing.T) {
 	b = put(t, one, b)
 	lab.Poll(t, "another holder", func() bool { return sink.Holder(addr) == "demo/b/vlan" })
 	for _, deleted := range []store.Binding{b, before} {
-		if err := one.Delete(t.Context(), deleted); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, one.Delete(t.Context(), deleted))
 	}
 	lab.Poll(t, "the deletions", func() bool { return sink.Len() == 0 })
 }
@@ -112,13 +106,9 @@ func TestLeasesInKubectl(t *testing.T) {
 	put(t, s, store.Binding{Addr: addr, Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: used})
 	put(t, s, store.Binding{Addr: addr.Next(), Holder: store.Declined, Used: used, Expires: used.Add(time.Hour)})
 	client, err := kubernetes.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	list, err := client.CoordinationV1().Leases(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "leasedb.densityops.com/pool=clusters.demo"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var got []string
 	for _, l := range list.Items {
 		label := func(name string) string { return l.Labels["leasedb.densityops.com/"+name] }
@@ -144,9 +134,7 @@ metadata:
   namespace: `+ns+`
   labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := open(t, ns, "clusters.demo", false)
 	if sink := run(t, s); sink.Len() != 0 {
 		t.Errorf("a foreign Lease was read as a binding: %d", sink.Len())
@@ -163,17 +151,11 @@ func TestWithoutRights(t *testing.T) {
 	cp := plane.Get(t)
 	ns := cp.Namespace(t)
 	path, err := cp.UserKubeconfig("unprivileged")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s, err := leasestore.Open(leasestore.Config{REST: config, Namespace: ns, Pool: "p", Lease: time.Hour, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() { s.Run(ctx, &leasetest.Sink{}) })

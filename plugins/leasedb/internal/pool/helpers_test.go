@@ -25,6 +25,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // faultyStore is a store that can be unavailable, like an API server, and counts writes.
@@ -223,9 +224,7 @@ func newBench(t *testing.T, d *directory, options []option) *harness {
 	}
 	t.Cleanup(func() {
 		b.stop()
-		if err := b.granted.Check(); err != nil {
-			t.Error(err)
-		}
+		lab.Report(t, b.granted.Check())
 	})
 	b.open(options...)
 	return b

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func parseAll(t *testing.T, texts string) []v1alpha1.AddressRange {
@@ -13,9 +14,7 @@ func parseAll(t *testing.T, texts string) []v1alpha1.AddressRange {
 	var list []v1alpha1.AddressRange
 	for text := range strings.FieldsSeq(texts) {
 		r, err := v1alpha1.ParseAddressRange(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		list = append(list, r)
 	}
 	return list

@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestScenarios runs the transcripts testdata/*.txt: each line is a command, and the output is the pool's answer. The first word is one
@@ -92,9 +93,7 @@ func (s *scenario) check(t *testing.T) {
 	if s == nil {
 		return
 	}
-	if err := s.granted.Check(); err != nil {
-		t.Error(err)
-	}
+	lab.Report(t, s.granted.Check())
 	s.granted = &leasetest.Log{}
 	s.stop()
 	s.stop = func() {}
@@ -103,9 +102,7 @@ func (s *scenario) check(t *testing.T) {
 func number(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return n
 }
 

@@ -11,15 +11,14 @@ import (
 
 	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // read reads a snapshot file with the given content.
 func read(t *testing.T, content []byte, pool string) (*store.Snapshot, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.json")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, content, 0o600))
 	s := &store.Snapshot{}
 	err := snapshotfile.Read(path, s, func() error { return s.Check(pool) })
 	return s, err
