@@ -543,6 +543,11 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 				t.Errorf("VLAN %s has %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
 			}
 		}
+		for _, i := range s.Infras {
+			if (i.VLAN == vlan.Name) != vlan.Uses(i.NetworkAttachment) {
+				t.Errorf("%s is on VLAN %s, and %s uses its NetworkAttachmentDefinition: %t", i.Ref, i.VLAN, vlan.Name, vlan.Uses(i.NetworkAttachment))
+			}
+		}
 		for _, cidr := range vlan.CIDRs {
 			if cidr != cidr.Masked() || cidr.Addr().Is4In6() {
 				t.Errorf("VLAN %s: no client can be in %s", vlan.Name, cidr)

@@ -31,6 +31,20 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestAppsGolden builds the apps-* folders with apps addresses; TestGolden builds them without.
+func TestAppsGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/apps-*/objects.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no folders: %v", err)
+	}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			checkGolden(t, dir, dir+"-with-apps.golden", model.Options{Apps: &model.AppsOptions{}})
+		})
+	}
+}
+
 // TestBackendNames compares the snapshot of folder proxy-infra with its golden file, if names of backends are published.
 func TestBackendNames(t *testing.T) {
 	checkGolden(t, "testdata/proxy-infra", "testdata/backend-names.golden", model.Options{Backends: true})
@@ -175,9 +189,9 @@ func renderView(line func(string, ...any), title string, v *model.View) {
 			name = "*." + name
 		}
 		if a.Served {
-			line("  apps %s %v", name, a.Addresses)
+			line("  apps %s %v of %s", name, a.Addresses, a.Cluster.Key())
 		} else {
-			line("  apps %s", name)
+			line("  apps %s of %s", name, a.Cluster.Key())
 		}
 	}
 	for _, r := range sortedBy(v.Records, func(r *model.Record) string { return r.Name + " " + string(r.Type) }) {
