@@ -3,12 +3,14 @@ package nametree
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/golden"
 )
 
 // nested is the view of most tests: two clusters, one with its domain inside the other's, and a hostname outside of
@@ -83,67 +85,24 @@ func lookup(t *Tree, qname string) string {
 	return "a node outside of the tree"
 }
 
+// TestLookup runs the transcript testdata/lookups.txt: "lookup QNAME" in the tree of nested, in any case, and "within QNAME ZONE".
 func TestLookup(t *testing.T) {
 	tree := treeOf(t, nested)
-	for _, tc := range []struct{ name, qname, want, zone string }{
-		{"apex", "a.example.com.", "a.example.com.", "a.example.com."},
-		{"name", "api.a.example.com.", "api.a.example.com.", "a.example.com."},
-		{"name without an address", "later.a.example.com.", "later.a.example.com.", "a.example.com."},
-		{"unknown name", "nope.a.example.com.", "below a.example.com.", "a.example.com."},
-		{"several labels that do not exist", "no.pe.a.example.com.", "below a.example.com.", "a.example.com."},
-		{"empty non-terminal", "z.a.example.com.", "z.a.example.com.", "a.example.com."},
-		{"empty non-terminal below another", "y.z.a.example.com.", "y.z.a.example.com.", "a.example.com."},
-		{"below an empty non-terminal", "nope.y.z.a.example.com.", "below y.z.a.example.com.", "a.example.com."},
-		{"below a name without children", "nope.x.y.z.a.example.com.", "below x.y.z.a.example.com.", "a.example.com."},
-		{"a name below a name", "below.api.a.example.com.", "below.api.a.example.com.", "a.example.com."},
-		{"beside a name below a name", "nope.api.a.example.com.", "below api.a.example.com.", "a.example.com."},
-		{"below a name below a name", "nope.below.api.a.example.com.", "below below.api.a.example.com.", "a.example.com."},
-
-		{"apex of a zone inside a zone", "b.c.a.example.com.", "b.c.a.example.com.", "b.c.a.example.com."},
-		{"name in the inner zone", "api.b.c.a.example.com.", "api.b.c.a.example.com.", "b.c.a.example.com."},
-		{"unknown name in the inner zone", "nope.b.c.a.example.com.", "below b.c.a.example.com.", "b.c.a.example.com."},
-		{"empty non-terminal in the inner zone", "dns.b.c.a.example.com.", "dns.b.c.a.example.com.", "b.c.a.example.com."},
-		{"parent between the zones", "c.a.example.com.", "c.a.example.com.", "a.example.com."},
-		{"unknown name between the zones", "nope.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
-		{"name of the outer zone, beside the inner zone", "bb.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
-
-		{"hostname that is a zone of its own", "api.example.net.", "api.example.net.", "api.example.net."},
-		{"below a hostname zone", "www.api.example.net.", "below api.example.net.", "api.example.net."},
-		{"sibling of a hostname zone", "www.example.net.", "nothing", ""},
-		{"parent of a hostname zone", "example.net.", "nothing", ""},
-
-		{"apps domain", "apps.a.example.com.", "apps.a.example.com.", "a.example.com."},
-		{"application", "shop.apps.a.example.com.", "below apps.a.example.com.", "a.example.com."},
-		{"application name outside of the apps domain", "console.a.example.com.", "console.a.example.com.", "a.example.com."},
-
-		{"parent of a zone", "example.com.", "nothing", ""},
-		{"top-level domain", "com.", "nothing", ""},
-		{"root", ".", "nothing", ""},
-		{"empty name", "", "nothing", ""},
-		{"name that is not fully qualified", "api.a.example.com", "nothing", ""},
-		{"last label longer by a letter", "api.a.example.comm", "nothing", ""},
-		{"suffix that does not begin at a label", "aa.example.com.", "nothing", ""},
-		{"label with a known label as its suffix", "xapi.a.example.com.", "below a.example.com.", "a.example.com."},
-
-		{"escaped dot inside a label", `nope\.api.a.example.com.`, "below a.example.com.", "a.example.com."},
-		{"escaped dot before the zone", `x\.a.example.com.`, "nothing", ""},
-		{"escaped backslash before a dot", `x\\.a.example.com.`, "below a.example.com.", "a.example.com."},
-		{"escaped backslash before an escaped dot", `x\\\.a.example.com.`, "nothing", ""},
-		{"escaped byte", `\000\255.api.a.example.com.`, "below api.a.example.com.", "a.example.com."},
-		{"label of escaped dots", `\.\.\..a.example.com.`, "below a.example.com.", "a.example.com."},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := lookup(tree, tc.qname); got != tc.want {
-				t.Errorf("%s is %s, want %s", tc.qname, got, tc.want)
-			}
-			if node, _ := tree.Lookup(tc.qname); node != nil && (node.Zone.Origin != tc.zone || node.Apex != (strings.TrimPrefix(tc.want, "below ") == tc.zone)) {
-				t.Errorf("%s is in zone %s, apex %t; want zone %s", tc.qname, node.Zone.Origin, node.Apex, tc.zone)
-			}
-			if upper := strings.ToUpper(tc.qname); lookup(tree, upper) != tc.want {
-				t.Errorf("%s is %s, want %s", upper, lookup(tree, upper), tc.want)
-			}
-		})
-	}
+	golden.Transcript(t, "testdata/lookups.txt", func(line string) []string {
+		command, qname, _ := strings.Cut(line, " ")
+		if command == "within" {
+			qname, zone, _ := strings.Cut(qname, " ")
+			return []string{strconv.FormatBool(Within(qname, zone))}
+		}
+		got := lookup(tree, qname)
+		if upper := lookup(tree, strings.ToUpper(qname)); upper != got {
+			t.Errorf("%s in capitals is %s, and otherwise %s", qname, upper, got)
+		}
+		if node, _ := tree.Lookup(qname); node != nil {
+			got += fmt.Sprintf(" in zone %s, apex %t", node.Zone.Origin, node.Apex)
+		}
+		return []string{got}
+	})
 }
 
 func TestLookupOfLongNames(t *testing.T) {
@@ -203,29 +162,6 @@ func TestOrderOfZonesDoesNotMatter(t *testing.T) {
 			if node, exact := tree.Lookup(qname); !exact || node.Zone.Origin != zone {
 				t.Errorf("%s is %s, want it to exist in %s", qname, lookup(tree, qname), zone)
 			}
-		}
-	}
-}
-
-func TestWithin(t *testing.T) {
-	for _, tc := range []struct {
-		qname, zone string
-		want        bool
-	}{
-		{"a.example.com.", "a.example.com.", true},
-		{"api.a.example.com.", "a.example.com.", true},
-		{"API.A.Example.COM.", "a.example.com.", true},
-		{"example.com.", "a.example.com.", false},
-		{"aa.example.com.", "a.example.com.", false},
-		{`x\.a.example.com.`, "a.example.com.", false},
-		{`x\\.a.example.com.`, "a.example.com.", true},
-		{"b.example.com.", "a.example.com.", false},
-		{"api.a.example.com.", ".", true},
-		{".", ".", true},
-		{".", "com.", false},
-	} {
-		if got := Within(tc.qname, tc.zone); got != tc.want {
-			t.Errorf("%s within %s: %t, want %t", tc.qname, tc.zone, got, tc.want)
 		}
 	}
 }
