@@ -14,6 +14,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -118,40 +119,27 @@ func TestInvalidNamesAreRefused(t *testing.T) {
 	}
 }
 
-// TestFreeAddresses checks the addresses that setup chooses for a described Infra.
+// TestFreeAddresses runs the transcript testdata/free-addresses.txt: "free NETWORK TAKEN...". The output is what setup chooses for a described Infra: an
+// address, and then the largest range.
 func TestFreeAddresses(t *testing.T) {
-	for _, tc := range []struct {
-		name, network string
-		taken         []string
-		next, largest string
-	}{
-		{"an empty network", "192.0.2.0/24", nil, "192.0.2.1", "192.0.2.2-192.0.2.254"},
-		{"the gateway first", "192.0.2.0/29", []string{"192.0.2.1"}, "192.0.2.2", "192.0.2.3-192.0.2.6"},
-		{"the gateway last", "192.0.2.0/29", []string{"192.0.2.6"}, "192.0.2.1", "192.0.2.2-192.0.2.5"},
-		{"overlapping, unsorted ranges", "192.0.2.0/28", []string{"192.0.2.8-192.0.2.10", "192.0.2.1", "192.0.2.4-192.0.2.9"}, "192.0.2.2", "192.0.2.11-192.0.2.14"},
-		{"addresses outside of the network", "192.0.2.0/30", []string{"198.51.100.1", "192.0.1.0-192.0.2.1", "2001:db8::1"}, "192.0.2.2", ""},
-		{"a range beyond the end", "192.0.2.0/29", []string{"192.0.2.3-192.0.3.9"}, "192.0.2.1", "192.0.2.2-192.0.2.2"},
-		{"a full network", "192.0.2.0/30", []string{"192.0.2.1-192.0.2.2"}, "", ""},
-		{"a network of one address", "192.0.2.0/32", nil, "", ""},
-		{"the last network", "255.255.255.0/24", []string{"255.255.255.200-255.255.255.255"}, "255.255.255.1", "255.255.255.2-255.255.255.199"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var taken []v1alpha1.AddressRange
-			for _, text := range tc.taken {
-				r, err := v1alpha1.ParseAddressRange(text)
-				lab.Must(t, err)
-				taken = append(taken, r)
-			}
-			d := &Description{CIDR: tc.network, Gateway: "none", Network: "none", HostedCluster: "none", DNS: "none", Proxy: "none", Range: "none"}
-			if err := d.choose(taken); (err == nil) != (tc.next != "") || d.DHCP != tc.next {
-				t.Errorf("next: %s, %v, want %q", d.DHCP, err, tc.next)
-			}
-			d.Range = ""
-			if err := d.choose(taken); tc.next != "" && ((err == nil) != (tc.largest != "") || d.Range != tc.largest) {
-				t.Errorf("largest: %s, %v, want %q", d.Range, err, tc.largest)
-			}
-		})
-	}
+	golden.Transcript(t, "testdata/free-addresses.txt", func(line string) []string {
+		words := strings.Fields(line)
+		var taken []v1alpha1.AddressRange
+		for _, text := range words[2:] {
+			r, err := v1alpha1.ParseAddressRange(text)
+			lab.Must(t, err)
+			taken = append(taken, r)
+		}
+		d := &Description{CIDR: words[1], Gateway: "none", Network: "none", HostedCluster: "none", DNS: "none", Proxy: "none", Range: "none"}
+		if err := d.choose(taken); err != nil {
+			return []string{err.Error()}
+		}
+		d.Range = ""
+		if err := d.choose(taken); err != nil {
+			return []string{d.DHCP, err.Error()}
+		}
+		return []string{d.DHCP, d.Range}
+	})
 }
 
 // TestReferenceWithoutNamespaceIsPinned checks which namespace setup writes into a reference to a HostedCluster.

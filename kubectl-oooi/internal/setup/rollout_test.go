@@ -1,80 +1,41 @@
 package setup
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
+	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
+// TestResolveFlags runs the transcript testdata/flags.txt: "first FLAGS", or "FLAGS after REMEMBERED [of INFRA]".
 func TestResolveFlags(t *testing.T) {
-	release := render.Images{Oooi: "example.com/oooi:v2", Envoy: "example.com/envoy:v2"}
-	given := &Remembered{Version: "v1.0.0", Image: "mirror/oooi:1", EnvoyImage: "example.com/envoy:v1", Given: []string{FlagImage, FlagClusterDNS}, ClusterDNS: "patch"}
-	for _, tc := range []struct {
-		name   string
-		given  map[string]string
-		before *Remembered
-		want   Remembered
-		lines  []string
-	}{
-		{name: "first", want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy}},
-		{
-			name: "first with flags", given: map[string]string{FlagImage: "mirror/oooi:1", FlagOpenShift: "true", FlagClusterDNS: "print"},
-			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, OpenShift: "true", Given: []string{FlagImage, FlagOpenShift}},
-		},
-		{
-			name: "kept, and a newer default", before: given,
-			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, ClusterDNS: "patch", Given: []string{FlagImage, FlagClusterDNS}},
-			lines: []string{
-				"--image mirror/oooi:1 is kept from the previous setup; --image= resets it",
-				"--envoy-image changes from example.com/envoy:v1 to example.com/envoy:v2, the default of this version of kubectl-oooi",
-				"--cluster-dns patch is kept from the previous setup; --cluster-dns=print resets it",
-			},
-		},
-		{
-			name: "kept, and equal to the default", before: &Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
-			want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
-		},
-		{
-			name: "new Infra, with the image of another one", before: &Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}, Of: "clusters/other"},
-			want:  Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}},
-			lines: []string{"--image mirror/oooi:1 is that of clusters/other, which was set up last; --image= resets it"},
-		},
-		{
-			name: "mirror", given: map[string]string{FlagRegistry: "mirror/path", FlagPullSecret: "mirror"}, before: &Remembered{Image: release.Oooi, EnvoyImage: release.Envoy},
-			want: Remembered{Image: "mirror/path/oooi:v2", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
-		},
-		{
-			name: "mirror that is kept, with a newer default", before: &Remembered{Image: "mirror/path/oooi:v1", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
-			want: Remembered{Image: "mirror/path/oooi:v2", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
-			lines: []string{
-				"--registry mirror/path is kept from the previous setup; --registry= resets it",
-				"--image changes from mirror/path/oooi:v1 to mirror/path/oooi:v2, the default of this version of kubectl-oooi",
-				"--image-pull-secret mirror is kept from the previous setup; --image-pull-secret= resets it",
-			},
-		},
-		{
-			name: "image that is not in the mirror", given: map[string]string{FlagRegistry: "mirror", FlagImage: "other/oooi:1"},
-			want: Remembered{Image: "other/oooi:1", EnvoyImage: "mirror/envoy:v2", Registry: "mirror", Given: []string{FlagRegistry, FlagImage}},
-		},
-		{
-			name: "reset", before: given, given: map[string]string{FlagImage: "", FlagClusterDNS: "print", FlagEnvoyImage: "mirror/envoy:1"},
-			want: Remembered{Image: release.Oooi, EnvoyImage: "mirror/envoy:1", Given: []string{FlagEnvoyImage}},
-		},
-	} {
-		now, lines := ResolveFlags(tc.given, tc.before, release)
-		if diff := cmp.Diff(&tc.want, now); diff != "" {
-			t.Errorf("%s: remembered flags (-want +got)\n%s", tc.name, diff)
+	golden.Transcript(t, "testdata/flags.txt", func(line string) []string {
+		flags, remembered, later := strings.Cut(strings.TrimPrefix(line, "first "), " after ")
+		var given map[string]string
+		lab.Must(t, yaml.Unmarshal([]byte(flags), &given))
+		var before *Remembered
+		if later {
+			text, infra, _ := strings.Cut(remembered, " of ")
+			lab.Must(t, yaml.UnmarshalStrict([]byte(text), &before))
+			before.Of = infra
 		}
-		if diff := cmp.Diff(tc.lines, lines); diff != "" {
-			t.Errorf("%s: lines (-want +got)\n%s", tc.name, diff)
+		now, lines := ResolveFlags(given, before, render.Images{Oooi: "example.com/oooi:v2", Envoy: "example.com/envoy:v2"})
+		text, err := json.Marshal(now)
+		lab.Must(t, err)
+		if now.Of != "" {
+			t.Errorf("%s: what is remembered is of %s", line, now.Of)
 		}
-	}
+		return append([]string{string(text)}, lines...)
+	})
 }
 
 func TestMirroredImage(t *testing.T) {
