@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -100,71 +101,46 @@ spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}}]}`
 )
 
-// TestRootIsFirst breaks a healthy site, and expects the first finding.
+// TestRootIsFirst runs the transcript testdata/roots.txt, which breaks a healthy site. The output of root is the first finding; the next command begins
+// with the healthy site. The other commands are:
+//
+//	replace OLD => NEW               change the objects; \n is a line break
+//	dns-pod pending|crashing         change the pod of DNS
+//	report CONTAINER CODE MESSAGE    a daemon reports a problem with its pod
+//	site CODE POD MESSAGE            control reports a problem
 func TestRootIsFirst(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		reports answers
-		pairs   []string
-		want    string // code and severity of the root; empty for none
-		says    string
-	}{
-		{name: "healthy"},
-		{name: "CRD missing", pairs: []string{"{name: infras.hostedcluster.densityops.com}", "{name: others.example.com}"}, want: "OOOI-API-001 fail"},
-		{name: "control down", pairs: []string{"availableReplicas: 2", "availableReplicas: 0"}, want: "OOOI-CTL-001 fail"},
-		{name: "control scaled down", pairs: []string{"status: {availableReplicas: 2}", "spec: {replicas: 0}"}, want: "OOOI-CTL-001 fail", says: "--replicas=2"},
-		{name: "foreign holder", pairs: []string{"holderIdentity: oooi-control-1", "holderIdentity: me"}, want: "OOOI-CTL-004 fail", says: `"me"`},
-		{name: "generation", pairs: []string{"generation: 3", "generation: 4"}, want: "OOOI-CTL-002 fail"},
-		{name: "stale daemon", reports: answers{"coredns": podProblem(problem.DataStale, "coredns does not receive updates")}, want: "OOOI-API-006 fail", says: "demo-dns-0"},
-		{name: "no HostedCluster", pairs: []string{"hostedClusterRef: {name: demo}", "hostedClusterRef: {name: other}"}, want: "OOOI-HC-001 fail"},
-		{name: "degraded", pairs: []string{`{type: KubeAPIServerAvailable, status: "True"}`, `{type: KubeAPIServerAvailable, status: "False", reason: X}`}, want: "OOOI-HC-002 fail"},
-		{name: "NodePool elsewhere", pairs: []string{"additionalNetworks: [{name: clusters/vlan100}]", "additionalNetworks: [{name: clusters/vlan9}]"}, want: "OOOI-HC-004 fail"},
-		{name: "VM elsewhere", pairs: []string{"networkName: clusters/vlan100", "networkName: clusters/vlan9"}, want: "OOOI-HC-004 warn", says: "clusters/vlan9"},
-		{name: "no network", pairs: []string{"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}"}, want: "OOOI-NET-001 fail"},
-		{name: "ipam of type dhcp", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "dhcp"}`}, want: "OOOI-NET-002 fail"},
-		{name: "ipam", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "whereabouts"}`}, want: "OOOI-NET-002 fail"},
-		{name: "other bridge", pairs: []string{`"name": "vlan100", "type": "bridge", "bridge": "br-vlan100"`, `"name": "vlan100", "type": "bridge", "bridge": "br-vlan9"`}, want: "OOOI-NET-009 fail", says: "bridge br-vlan9"},
-		{name: "duplicate address", pairs: []string{"ipAddresses: [192.0.2.10]", "ipAddresses: [192.0.2.1]"}, want: "OOOI-NET-004 fail"},
-		{name: "node down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`}, want: "OOOI-NODE-001 fail"},
-		{
-			name: "cordoned", pairs: []string{"metadata: {name: node-a}\n", "metadata: {name: node-a}\nspec: {unschedulable: true}\n", ready, pending},
-			want: "OOOI-NODE-001 fail", says: "kubectl uncordon node-a",
-		},
-		{
-			name: "node and control down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`, "availableReplicas: 2", "availableReplicas: 0"},
-			want: "OOOI-NODE-001 fail",
-		},
-		{name: "no StatefulSet", pairs: []string{"name: demo-dns, namespace: clusters, uid", "name: demo-dns, namespace: elsewhere, uid"}, want: "OOOI-POD-001 fail"},
-		{name: "crash", pairs: []string{ready, crashing}, want: "OOOI-POD-002 fail", says: "CrashLoopBackOff"},
-		{
-			name: "crash with an earlier template", pairs: []string{ready, crashing, "updateRevision: dns-1", "updateRevision: dns-2"},
-			want: "OOOI-POD-002 fail", says: "kubectl -n clusters delete pod demo-dns-0",
-		},
-		{name: "other address", pairs: []string{`"ips": ["192.0.2.3"]`, `"ips": ["192.0.2.30"]`}, want: "OOOI-NET-003 fail"},
-		{name: "VLAN", reports: answers{"control": {Sites: map[string][]problem.Problem{"Infra clusters/demo": {
-			problem.Failed(problem.AddressInUse, model.Ref{Kind: "Pod", Namespace: "clusters", Name: "demo-dns-0"}, "another host answers"),
-		}}}}, want: "OOOI-LNK-005 fail"},
-		{name: "other DHCP", reports: answers{"coredhcp": podProblem(problem.OtherDHCPServer, "another DHCP server")}, want: "OOOI-DHCP-014 fail"},
-		{name: "condition", pairs: []string{`{type: DHCPReady, status: "True", reason: Ready}`, `{type: DHCPReady, status: "False", reason: DHCPNotReady, message: pod x}`}, want: "OOOI-DHCP-001 fail", says: "pod x"},
-		{name: "label", pairs: []string{"labels: {hypershift.openshift.io/infra-id: demo-x7k2p}", "labels: {x: y}"}, want: "OOOI-DHCP-011 fail", says: "kubectl -n clusters-demo label vmi worker-a"},
-		{name: "no lease", pairs: []string{"holderIdentity: clusters-demo/worker-a/vlan", "holderIdentity: clusters-demo/worker-b/vlan"}, want: "OOOI-DHCP-005 fail"},
-		{name: "DNS option", pairs: []string{"rangeEnd: 192.0.2.99}", "rangeEnd: 192.0.2.99, options: [{name: dns, value: 192.0.2.1}]}"}, want: "OOOI-DHCP-006 fail"},
-		{name: "not forwarded", pairs: []string{"forward . 10.96.0.3", "forward . 10.96.0.9"}, want: "OOOI-DNS-004 warn"},
-		{name: "NACK", pairs: []string{`{type: ConfigurationValid, status: "True", reason: ConfigApplied}`, `{type: ConfigurationValid, status: "False", reason: ConfigRejected, message: bad}`}, want: "OOOI-PRX-003 fail"},
-		{name: "limit", pairs: []string{`{type: WithinLimits, status: "True", reason: NoLimitReached}`, `{type: WithinLimits, status: "False", reason: Connections, message: many}`}, want: "OOOI-PRX-013 warn"},
-		{name: "orphan", pairs: []string{"{name: demo-proxy, namespace: clusters, labels: {app.kubernetes.io/part-of: oooi}}", "{name: demo-proxy, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/gone}}"}, want: "OOOI-OLD-002 warn", says: "teardown gone -n clusters"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			d := Diagnose(load(t, tc.reports, tc.pairs...), Added{}, all)
-			got := ""
-			if r := d.Root(); r != nil {
-				got = r.Code + " " + string(r.Status)
+	var pairs []string
+	reports := answers{}
+	golden.Transcript(t, "testdata/roots.txt", func(line string) (output []string) {
+		command, argument, _ := strings.Cut(line, " ")
+		words := strings.SplitN(argument, " ", 3)
+		switch command {
+		case "replace":
+			before, after, _ := strings.Cut(strings.ReplaceAll(argument, `\n`, "\n"), " => ")
+			pairs = append(pairs, before, after)
+		case "dns-pod":
+			pairs = append(pairs, ready, map[string]string{"pending": pending, "crashing": crashing}[argument])
+		case "report":
+			reports[words[0]] = podProblem(problem.Code(words[1]), words[2])
+		case "site":
+			found := problem.Failed(problem.Code(words[0]), model.Ref{Kind: "Pod", Namespace: "clusters", Name: words[1]}, "%s", words[2])
+			reports["control"] = &problem.Report{Sites: map[string][]problem.Problem{"Infra clusters/demo": {found}}}
+		case "root":
+			r := Diagnose(load(t, reports, pairs...), Added{}, all).Root()
+			pairs, reports = nil, answers{}
+			if r == nil {
+				return []string{"healthy"}
 			}
-			if text := show(t, d, true); got != tc.want || !strings.Contains(text, tc.says) {
-				t.Errorf("got %q, want %q that says %q:\n%s", got, tc.want, tc.says, text)
+			output = append(output, fmt.Sprintf("%s %s: %s", r.Code, r.Status, r.Title))
+			for _, f := range r.Findings {
+				output = append(output, strings.Split(fmt.Sprintf("%s: %s; remedy: %s", f.Object, f.Message, f.Remedy), "\n")...)
+				output = append(output, f.Evidence...)
 			}
-		})
-	}
+		default:
+			t.Fatalf("unknown command %s", line)
+		}
+		return output
+	})
 }
 
 // TestRegistryOfTheReleaseImage lets VMs reach the registry, or not, in a site whose HostedCluster has a release image.
