@@ -1,6 +1,7 @@
 package objects_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -28,46 +29,14 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 }
 
 // full has all fields that are decoded, among many that are not.
-const fullHostedCluster = `
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: clusters}
-spec:
-  infraID: demo-x7k2p
-  dns: {baseDomain: example.com, baseDomainPrefix: "", privateZoneID: z1}
-  kubeAPIServerDNSName: kas.example.org
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.example.com}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.example.com}}}
-  - {service: Ignition, servicePublishingStrategy: {type: NodePort, nodePort: {address: node.example.com, port: 30443}}}
-  configuration:
-    ingress:
-      domain: apps.example.com
-      appsDomain: shops.example.com
-      componentRoutes: [{namespace: openshift-console, name: console, hostname: console.example.org, servingCertKeyPairSecret: {name: tls}}]
-      loadBalancer: {platform: {type: ""}}
-    authentication: {type: OIDC, oidcProviders: [{name: idp}]}
-  platform: {type: KubeVirt, kubevirt: {baseDomainPassthrough: true, generateID: abc}}
-  pullSecret: {name: pull-secret}
-  fips: true
-status:
-  kubeconfig: {name: demo-admin-kubeconfig}
-  ignitionEndpoint: ignition.example.com
-  controlPlaneEndpoint: {host: api.example.com, port: 6443}
-  oauthCallbackURLTemplate: https://oauth.example.com:443/oauth2callback/[identity-provider-name]
-  conditions: [{type: Available, status: "True"}]
-`
+//
+//go:embed testdata/hostedcluster.yaml
+var fullHostedCluster string
 
 // fullRoute is a Route with fields that are decoded, and others.
-const fullRoute = `
-apiVersion: route.openshift.io/v1
-kind: Route
-metadata: {name: oauth, namespace: clusters-demo}
-spec: {host: oauth.example.com, to: {kind: Service, name: oauth-openshift, weight: 100}, wildcardPolicy: None, tls: {termination: passthrough}}
-status:
-  ingress:
-  - {host: oauth.example.com, routerName: default, conditions: [{type: Admitted, status: "True", lastTransitionTime: "2026-01-02T03:04:05Z"}]}
-`
+//
+//go:embed testdata/route.yaml
+var fullRoute string
 
 func TestDecode(t *testing.T) {
 	for name, o := range map[string]objects.Object{

@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,39 +30,14 @@ import (
 
 // managementObjects are the objects of a management cluster that do not depend on the operator's CRDs: the operator's
 // Deployment, which has no replicas, a NetworkPolicy and a ClusterRole.
-const managementObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: oooi-system}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: oooi-controller-manager, namespace: oooi-system, labels: {control-plane: controller-manager}}
-spec: {selector: {matchLabels: {control-plane: controller-manager}}, replicas: 0, template: {metadata: {labels: {control-plane: controller-manager}}, spec: {containers: [{name: manager, image: registry.example.com/old/oooi}]}}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: allow-infrastructure, namespace: clusters-demo}
-spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {hostedcluster.densityops.com/network-policy-group: infrastructure}}}]}]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: demo-dhcp-kubevirt-reader}
-rules: [{apiGroups: [kubevirt.io], resources: [virtualmachineinstances], verbs: [get, list, watch]}]
-`
+//
+//go:embed testdata/operator/management.yaml
+var managementObjects string
 
 // oldInfra is the Infra that was applied for the operator.
-const oldInfra = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  networkConfig: {cidr: 192.168.100.0/24, gateway: 192.168.100.1, networkAttachmentDefinition: clusters/vlan100, dnsServers: [203.0.113.53]}
-  infraComponents:
-    dhcp: {enabled: true, serverIP: 192.168.100.2/24, rangeStart: 192.168.100.10, rangeEnd: 192.168.100.99, leaseTime: 1h, image: "registry.example.com/old/oooi:v0.3"}
-    dns: {enabled: true, serverIP: 192.168.100.3, clusterName: demo, baseDomain: example.com}
-    proxy: {enabled: true, serverIP: 192.168.100.4, controlPlaneNamespace: clusters-demo, managerImage: "registry.example.com/old/oooi:v0.3"}
-`
+//
+//go:embed testdata/operator/infra.yaml
+var oldInfra string
 
 // oldChildren are the objects that the operator creates for the Infra, with the objects that it creates for these.
 var oldChildren = []struct {

@@ -14,6 +14,22 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
+// start starts an Envoy with a file of listeners in testdata, and other files. DIR and PORT stand for their folder, and for a port.
+func start(t *testing.T, port uint16, listeners string, others ...string) *lab.Envoy {
+	t.Helper()
+	dir := lab.TempDir(t)
+	expanded := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		lab.Must(t, err)
+		return strings.NewReplacer("$DIR", dir, "$PORT", fmt.Sprint(port)).Replace(string(text))
+	}
+	for _, name := range others {
+		lab.WriteFile(t, expanded(name), dir, name)
+	}
+	lab.WriteFile(t, expanded(listeners), dir, "listeners.yaml")
+	return lab.NewEnvoy(t, lab.EnvoyConfig{Unready: len(others) > 0, Bootstrap: []byte(expanded("bootstrap.yaml"))})
+}
+
 // TestRejectedListenerAndRulesWithoutBackend reads an Envoy with a listener whose port is in use, and with a route whose
 // rules have a cluster, a redirect and a status code.
 func TestRejectedListenerAndRulesWithoutBackend(t *testing.T) {
@@ -21,48 +37,7 @@ func TestRejectedListenerAndRulesWithoutBackend(t *testing.T) {
 	lab.Must(t, err)
 	t.Cleanup(func() { _ = used.Close() })
 	port := netip.MustParseAddrPort(used.Addr().String()).Port()
-	dir := lab.TempDir(t)
-	write := func(name, format string, args ...any) {
-		t.Helper()
-		lab.Must(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, format, args...), 0o600))
-	}
-	write("routes.yaml", `
-resources:
-- "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
-  name: port-80
-  virtual_hosts:
-  - name: ProxyServer a/b shop.example.com
-    domains: [shop.example.com]
-    routes:
-    - {match: {prefix: /, headers: [{name: ":authority", string_match: {contains: ","}}]}, direct_response: {status: 400}}
-    - {name: shop/0, match: {path_separated_prefix: /none}, direct_response: {status: 500}}
-    - {name: shop/1, match: {path: /old}, redirect: {scheme_redirect: https}}
-    - {name: shop/2, match: {prefix: /}, route: {cluster: shop}}
-`)
-	listener := func(name string, port uint16) string {
-		return fmt.Sprintf(`
-- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
-  name: %s
-  address: {socket_address: {address: 127.0.0.1, port_value: %d}}
-  filter_chains:
-  - name: http
-    filters:
-    - name: envoy.filters.network.http_connection_manager
-      typed_config:
-        "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-        stat_prefix: %[1]s
-        rds: {route_config_name: port-80, config_source: {path_config_source: {path: %[3]s}}}
-        http_filters:
-        - {name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
-`, name, port, filepath.Join(dir, "routes.yaml"))
-	}
-	write("listeners.yaml", "resources:%s%s", listener("port-80", 0), listener(fmt.Sprintf("port-%d", port), port))
-	e := lab.NewEnvoy(t, lab.EnvoyConfig{Unready: true, Bootstrap: fmt.Appendf(nil, `
-node: {id: a, cluster: b}
-admin: {address: {pipe: {path: %[1]s/admin.sock, mode: 384}}}
-dynamic_resources: {lds_config: {path_config_source: {path: %[1]s/listeners.yaml}}}
-static_resources: {clusters: [{name: shop, type: STATIC}]}
-`, dir)})
+	e := start(t, port, "listeners.yaml", "routes.yaml")
 	var listeners envoy.Listeners
 	lab.Poll(t, "Envoy to read both listeners", func() bool {
 		lab.Must(t, listeners.Read(t.Context(), e.Get))
@@ -100,49 +75,7 @@ static_resources: {clusters: [{name: shop, type: STATIC}]}
 
 // TestFilterChainsOfMatcher reads an Envoy whose listener selects filter chains with a matcher, as xdsd configures it.
 func TestFilterChainsOfMatcher(t *testing.T) {
-	dir := lab.TempDir(t)
-	const chain = `
-  - name: %s
-    filters:
-    - name: envoy.filters.network.tcp_proxy
-      typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: a, cluster: %s}`
-	const action = `{action: {name: chain, typed_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %s}}}`
-	text := fmt.Sprintf(`
-resources:
-- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
-  name: port-443
-  address: {socket_address: {address: 127.0.0.1, port_value: 0}}
-  filter_chains:%s%s%s
-  filter_chain_matcher:
-    matcher_tree:
-      input: {name: transport, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.TransportProtocolInput}}
-      exact_match_map:
-        map:
-          raw_buffer: %s
-          tls:
-            matcher:
-              matcher_tree:
-                input: {name: name, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.ServerNameInput}}
-                exact_match_map: {map: {a.example.com: %s}}
-              on_no_match:
-                matcher:
-                  matcher_list:
-                    matchers:
-                    - predicate:
-                        single_predicate:
-                          input: {name: name, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.ServerNameInput}}
-                          value_match: {suffix: .example.com}
-                      on_match: %s
-`,
-		fmt.Sprintf(chain, "ProxyServer a/b *.example.com", "wild"), fmt.Sprintf(chain, "Infra a/b a.example.com", "one"), fmt.Sprintf(chain, "not TLS", "plain"),
-		fmt.Sprintf(action, "not TLS"), fmt.Sprintf(action, "Infra a/b a.example.com"), fmt.Sprintf(action, "ProxyServer a/b *.example.com"))
-	lab.WriteFile(t, text, dir, "listeners.yaml")
-	e := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: fmt.Appendf(nil, `
-node: {id: a, cluster: b}
-admin: {address: {pipe: {path: %[1]s/admin.sock, mode: 384}}}
-dynamic_resources: {lds_config: {path_config_source: {path: %[1]s/listeners.yaml}}}
-static_resources: {clusters: [{name: wild, type: STATIC}, {name: one, type: STATIC}, {name: plain, type: STATIC}]}
-`, dir)})
+	e := start(t, 0, "matcher.yaml")
 	var listeners envoy.Listeners
 	lab.Must(t, listeners.Read(t.Context(), e.Get))
 	want := []envoy.FilterChain{

@@ -1,6 +1,7 @@
 package leases
 
 import (
+	_ "embed"
 	"net/netip"
 	"strings"
 	"testing"
@@ -15,26 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-const objects = `
-- metadata: {name: clusters.demo.192.0.2.100, namespace: clusters, labels: {leasedb.densityops.com/state: bound, leasedb.densityops.com/mac: 02-00-00-00-00-01, leasedb.densityops.com/hostname: worker-0}}
-  spec: {holderIdentity: guests/worker-0/vlan, renewTime: "2026-01-02T03:04:05.678901Z"}
-- metadata: {name: clusters.demo.192.0.2.20, namespace: clusters, labels: {leasedb.densityops.com/state: released, leasedb.densityops.com/mac: 02-00-00-00-00-02}}
-  spec: {holderIdentity: guests/worker-1/vlan, renewTime: "2026-01-02T03:04:05.000000Z"}
-- metadata: {name: clusters.a.b.192.0.2.9, namespace: clusters, labels: {leasedb.densityops.com/state: declined}, annotations: {leasedb.densityops.com/expires: "2026-01-02T03:14:05.5Z"}}
-  spec: {holderIdentity: declined, renewTime: "2026-01-02T03:04:05.000000Z"}
-- metadata: {name: clusters.demo.2001-0db8-0000-0000-0000-0000-0000-0010, namespace: clusters, labels: {leasedb.densityops.com/state: bound, leasedb.densityops.com/hostname: cut}, annotations: {leasedb.densityops.com/hostname: "a host, with words", leasedb.densityops.com/mac: "odd", leasedb.densityops.com/expires: "2026-01-02T05:00:00Z"}}
-  spec: {holderIdentity: "id:0102", renewTime: "2026-01-02T03:04:05.000000Z"}
-- metadata: {name: clusters.demo.192.0.2.30, namespace: clusters, labels: {leasedb.densityops.com/state: bound}, annotations: {leasedb.densityops.com/expires: "2026-01-02T04:00:00Z"}}
-  spec: {holderIdentity: "mac:020000000003", renewTime: "2026-01-02T03:04:05.000000Z"}
-- metadata: {name: default.192.0.2.31, namespace: clusters}
-- metadata: {name: clusters.demo, namespace: clusters}
-- metadata: {name: clusters.192.0.2.1, namespace: clusters}
-- metadata: {name: clusters.demo.192.0.2.40, namespace: clusters}
-- metadata: {name: clusters.demo.192.0.2.41, namespace: clusters}
-  spec: {holderIdentity: guests/worker-0/vlan}
-- metadata: {name: clusters.demo.192.0.2.42, namespace: clusters, annotations: {leasedb.densityops.com/expires: soon}}
-  spec: {holderIdentity: "id:0102", renewTime: "2026-01-02T03:04:05.000000Z"}
-`
+//go:embed testdata/leases.yaml
+var objects string
 
 func TestRead(t *testing.T) {
 	var all []*coordinationv1.Lease

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,36 +36,9 @@ const screenshots = "../../../docs/images"
 
 // layout returns what is wrong with the layout of a page: text outside of its box, labels on each other or on a box, text
 // that contrasts too little with its background (WCAG 2.2, 1.4.3), and a page that is wider than its window.
-const layout = `(() => {
-  const problems = [];
-  const inside = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
-  const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
-  const boxes = [...document.querySelectorAll('svg rect')].map(e => e.getBoundingClientRect());
-  for (const box of document.querySelectorAll('svg a'))
-    for (const text of box.querySelectorAll('text'))
-      if (!inside(text.getBoundingClientRect(), box.querySelector('rect').getBoundingClientRect()))
-        problems.push('text outside of its box: ' + text.textContent);
-  const labels = [...document.querySelectorAll('svg .label')];
-  labels.forEach((label, i) => {
-    const at = label.getBoundingClientRect();
-    if (boxes.some(box => !apart(at, box))) problems.push('label on a box: ' + label.textContent);
-    if (labels.slice(i + 1).some(other => !apart(at, other.getBoundingClientRect()))) problems.push('label on another: ' + label.textContent);
-  });
-  const luminance = colour => {
-    const part = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2];
-  };
-  const contrast = (a, b) => { const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
-  const back = getComputedStyle(document.body).backgroundColor;
-  for (const e of document.querySelectorAll('h1, h2, h3, p, nav a, td, th, summary, span, svg text')) {
-    const svg = e.closest('svg'), style = getComputedStyle(e);
-    const behind = svg && !e.classList.contains('label') ? getComputedStyle(e.closest('a').querySelector('rect')).fill : back;
-    const ratio = contrast(svg ? style.fill : style.color, behind);
-    if (ratio < 4.5) problems.push('contrast ' + ratio.toFixed(1) + ': ' + e.textContent);
-  }
-  if (document.documentElement.scrollWidth > window.innerWidth) problems.push('the page is ' + document.documentElement.scrollWidth + ' wide');
-  return problems;
-})()`
+//
+//go:embed testdata/layout.js
+var layout string
 
 // A tab is a page in a browser. The browser reads commands from a pipe and writes results and events to another one
 // (--remote-debugging-pipe): objects in JSON that end with a zero byte.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	_ "embed"
 	"strings"
 	"testing"
 	"time"
@@ -25,57 +26,15 @@ func decode[T any](t *testing.T, text string) T {
 }
 
 // troubled is an Infra with everything that a report shows.
-const troubled = `
-metadata: {name: green, namespace: clusters, generation: 3}
-spec:
-  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: nets/green}
-  infraComponents:
-    dhcp: {instances: [{ip: 192.0.2.2}, {ip: 192.0.2.3}]}
-    dns: {instances: [{ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}]}
-    proxy: {serverIP: 192.0.2.4/24, additionalServerIPs: ["2001:db8::4"], instances: [{ip: 192.0.2.6}, {ip: 192.0.2.7}]}
-  appsIngress: {enabled: true}
-status:
-  observedGeneration: 3
-  componentStatus: {dhcpReady: true, dnsReady: false, proxyReady: false}
-  appsIngress: {phase: Degraded, reason: AddressWithdrawn, message: the Service has no address, externalIPs: [192.0.2.200, "2001:db8::200"], serviceName: green-apps, serviceNamespace: openshift-ingress}
-  conditions:
-  - {type: NetworkValid, status: "True", reason: Valid, message: valid, lastTransitionTime: "2026-01-02T03:04:05Z"}
-  - {type: AppsDomainMismatch, status: "False", reason: Matches, message: "", lastTransitionTime: "2026-01-02T03:04:05Z"}
-  - {type: VLANReady, status: Unknown, reason: NotObserved, message: no pod reports it, lastTransitionTime: "2026-01-02T03:04:05Z"}
-  - {type: NamesServed, status: "False", reason: NoAnswer, message: "two\nlines", lastTransitionTime: "2026-01-02T03:04:05Z"}
-  - {type: Ready, status: "False", reason: NoAnswer, message: DNS does not answer, lastTransitionTime: "2026-01-02T03:04:05Z"}
-`
+//
+//go:embed testdata/infra.yaml
+var troubled string
 
-const proxies = `
-- metadata: {name: green, namespace: clusters, generation: 4}
-  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
-  status:
-    replicas:
-    - {pod: green-proxy-1, observedGeneration: 3, version: "8", acknowledged: "7"}
-    - {pod: green-proxy-0, observedGeneration: 4, version: "9", acknowledged: "7", nack: "no such filter", listeners: [{port: 443, ready: false, reason: refused}]}
-    - {pod: green-proxy-2}
-- metadata: {name: another, namespace: clusters}
-  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
-- metadata: {name: others, namespace: clusters}
-  spec: {infraRef: {name: blue}, networkConfig: {serverIP: 192.0.2.4}}
-- metadata: {name: elsewhere, namespace: other}
-  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
-`
+//go:embed testdata/proxyservers.yaml
+var proxies string
 
-const podList = `
-- metadata: {name: green-dns-0, namespace: clusters, labels: &dns {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dns}}
-  status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", message: no node has the VLAN}]}
-- metadata: {name: green-dhcp-1, namespace: clusters, labels: &dhcp {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dhcp}}
-  spec: {nodeName: b}
-  status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
-- metadata: {name: green-dhcp-0, namespace: clusters, deletionTimestamp: "2026-01-02T03:04:05Z", labels: *dhcp}
-  spec: {nodeName: a}
-  status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
-- metadata: {name: green-dns-1, namespace: clusters, labels: *dns}
-  spec: {nodeName: a}
-  status: {phase: Running, containerStatuses: [{name: coredns, state: {terminated: {exitCode: 2}}}]}
-- {metadata: {name: theirs, namespace: other, labels: *dns}}
-`
+//go:embed testdata/pods.yaml
+var podList string
 
 func TestReport(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)

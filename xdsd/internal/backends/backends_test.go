@@ -2,6 +2,7 @@ package backends
 
 import (
 	"crypto/tls"
+	_ "embed"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,25 +21,9 @@ import (
 )
 
 // manifests are a proxy without an Infra, with backends of which one has no TLS.
-const manifests = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: clusters}
-spec:
-  backends:
-  - {name: web, hostname: web.example.com, alternateHostnames: [www.example.com], port: 443, targetService: web, targetPort: 8443, targetNamespace: clusters, protocol: TLS}
-  - {name: plain, hostname: plain.example.com, port: 9443, targetService: plain, targetPort: 8443, targetNamespace: clusters, protocol: TCP}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: clusters}
-spec: {clusterIP: 10.96.0.9, ports: [{port: 8443}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: plain, namespace: clusters}
-spec: {clusterIP: 10.96.0.10, ports: [{port: 8443}]}
-`
+//
+//go:embed testdata/manifests.yaml
+var manifests string
 
 func slice(service string, port uint16, addresses ...string) string {
 	return fmt.Sprintf(`
