@@ -16,27 +16,7 @@ import (
 // with only apiVersion and kind changed.
 func TestIngressManifestIsAVirtualIngress(t *testing.T) {
 	written := &unstructured.Unstructured{}
-	unmarshalYAML(t, []byte(`
-apiVersion: networking.k8s.io/v1
-kind: Ingress
-metadata:
-  name: as-it-is
-  labels: {team: web}
-  annotations: {cert-manager.io/cluster-issuer: letsencrypt, nginx.ingress.kubernetes.io/rewrite-target: /$2}
-spec:
-  ingressClassName: nginx
-  defaultBackend: {resource: {apiGroup: k8s.example.com, kind: StorageBucket, name: static}}
-  tls: [{hosts: [a.example.com], secretName: a}, {hosts: ["*.b.example.com"]}]
-  rules:
-  - host: a.example.com
-    http:
-      paths:
-      - {path: /a(/|$)(.*), pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}
-      - {pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}
-      - {path: /b, pathType: Exact, backend: {service: {name: b, port: {name: http}}}}
-  - http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: c, port: {number: 8080}}}}]}
-  - host: "*.b.example.com"
-`), &written.Object)
+	unmarshalYAML(t, read(t, "testdata/ingress.yaml"), &written.Object)
 	c, err := dynamic.NewForConfig(server.Get(t).RESTConfig())
 	lab.Must(t, err)
 	ingresses := c.Resource(networkingv1.SchemeGroupVersion.WithResource("ingresses")).Namespace(namespace)

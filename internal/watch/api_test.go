@@ -18,40 +18,13 @@ var management = lab.Shared{
 
 func TestMain(m *testing.M) { lab.Main(m, &management, &loopbackManagement, &hostedPlane) }
 
-func namespaceYAML(name string) string {
-	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", name)
-}
-
+// infraIn returns an Infra whose only component is the proxy.
 func infraIn(namespace, cluster, serverIP string) string {
-	return fmt.Sprintf(`
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: %[2]s, namespace: %[1]s}
-spec:
-  hostedClusterRef: {name: %[2]s, namespace: %[1]s}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
-  infraComponents: {proxy: {serverIP: %[3]s}}
-`, namespace, cluster, serverIP)
+	return lab.Site{Namespace: namespace, Name: cluster}.Infra("spec: {infraComponents: {dhcp: null, dns: null, proxy: {serverIP: " + serverIP + "}}}")
 }
 
-func routeIn(namespace, name, host, service string) string {
-	return fmt.Sprintf(`
----
-apiVersion: route.openshift.io/v1
-kind: Route
-metadata: {name: %s, namespace: %s}
-spec: {host: %s, to: {kind: Service, name: %s, weight: 100}}
-`, name, namespace, host, service)
-}
-
-func serviceIn(namespace, name string) string {
-	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {ports: [{port: 443}]}\n", name, namespace)
-}
-
-func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
-	t.Helper()
-	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
+func proxyServerIn(namespace, serverIP string) string {
+	return lab.Site{Namespace: namespace}.ProxyServer("spec: {networkConfig: {serverIP: " + serverIP + "}}")
 }
 
 // clusterNamed returns the cluster namespace/name of a snapshot, or nil.
@@ -73,21 +46,21 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 	await(t, store, "a sync without objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3"))
+	cp.MustApply(t, lab.Namespaces(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3"))
 	await(t, store, "the cluster's names on the VLAN", func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
 
-	apply(t, cp, serviceIn(ns, "demo-proxy"))
+	cp.MustApply(t, lab.Service(ns, "demo-proxy", 443))
 	await(t, store, "the proxy's cluster IP", func(s *model.Snapshot) bool {
 		return len(addresses(s.Pod(), "api.demo.example.com")) == 1
 	})
 
 	host := "ignition-server-" + hcp + ".apps.mgmt.example.com"
-	apply(t, cp, routeIn(hcp, "ignition-server", host, "ignition-server-proxy"))
+	cp.MustApply(t, lab.Route(hcp, "ignition-server", host, "ignition-server-proxy"))
 	await(t, store, "the Route's host", func(s *model.Snapshot) bool { return has(s.VLANs[0].View, host, "192.0.2.3") })
 
-	apply(t, cp, infraIn(ns, "demo", "192.0.2.4"))
+	cp.MustApply(t, infraIn(ns, "demo", "192.0.2.4"))
 	await(t, store, "the new address", func(s *model.Snapshot) bool {
 		return has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.4") && has(s.VLANs[0].View, host, "192.0.2.4")
 	})
@@ -115,7 +88,7 @@ func TestUnchangedObjectsBuildNoSnapshot(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}}})
-	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())
+	cp.MustApply(t, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the cluster", func(s *model.Snapshot) bool { return clusterNamed(s, ns, "demo") != nil })
 	before := store.Status().Builds
 
@@ -132,8 +105,8 @@ status:
 	for i := range 5 { // heartbeats that change no field in use
 		lab.Must(t, cp.ApplyStatusYAML(t.Context(), status(fmt.Sprint("heartbeat ", i))))
 	}
-	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope
-	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com", More: "  kubeAPIServerDNSName: custom.example.org"}.YAML())
+	cp.MustApply(t, infraIn(ns, "demo", "192.0.2.3")) // not in scope
+	cp.MustApply(t, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com", More: "  kubeAPIServerDNSName: custom.example.org"}.YAML())
 	await(t, store, "the real change", func(s *model.Snapshot) bool {
 		return slices.ContainsFunc(clusterNamed(s, ns, "demo").Hostnames, func(h model.Hostname) bool { return h.Name == "custom.example.org" })
 	})
@@ -158,7 +131,7 @@ func TestResourceThatAppearsAndDisappears(t *testing.T) {
 	}
 
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift))
-	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML())
+	cp.MustApply(t, lab.Namespaces("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the cluster of the new resource", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
 
 	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
@@ -168,13 +141,13 @@ func TestResourceThatAppearsAndDisappears(t *testing.T) {
 	}
 	await(t, store, "the objects of the removed resource to be removed", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift))
-	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "again", BaseDomain: "example.com"}.YAML())
+	cp.MustApply(t, lab.HostedCluster{Namespace: "clusters", Name: "again", BaseDomain: "example.com"}.YAML())
 	await(t, store, "an object of the resource that was added again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
 }
 
 func TestOutageKeepsSnapshot(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "outage", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}})
-	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn("clusters", "demo", "192.0.2.3"))
+	cp.MustApply(t, lab.Namespaces("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn("clusters", "demo", "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
 	known := func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
@@ -192,7 +165,7 @@ func TestOutageKeepsSnapshot(t *testing.T) {
 	defer always(t, store, known)()
 	lab.Must(t, cp.StartEtcd(t.Context()))
 	lab.Must(t, cp.StartAPIServer(t.Context()))
-	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "second", BaseDomain: "example.com"}.YAML())
+	cp.MustApply(t, lab.HostedCluster{Namespace: "clusters", Name: "second", BaseDomain: "example.com"}.YAML())
 	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
 		return clusterNamed(s, "clusters", "second") != nil
 	})
@@ -205,7 +178,7 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	name := ns + "/demo"
-	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
+	cp.MustApply(t, infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
 	// In an open scope, objects of earlier tests, whose namespaces are being deleted, would cause snapshots.
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), Apps: &model.AppsOptions{}, Proxies: true, Statuses: true})
 	before := await(t, store, "the ProxyServer", func(s *model.Snapshot) bool { return s.Infra(name) != nil && s.ProxyServer(name) != nil })
@@ -241,7 +214,7 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 
 	status("Infra", "appsIngress: {phase: Ready, externalIPs: [192.0.2.200]}")
 	await(t, store, "a snapshot with the apps address in the status", func(s *model.Snapshot) bool { return s != before })
-	apply(t, cp, infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.4"))
+	cp.MustApply(t, infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.4"))
 	await(t, store, "the new generations", func(s *model.Snapshot) bool {
 		infra, _ := store.Infra(name)
 		i, p := s.Infra(name), s.ProxyServer(name)
@@ -252,42 +225,19 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	}
 }
 
-func proxyServerIn(namespace, serverIP string) string {
-	return fmt.Sprintf(`
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: %s}
-spec: {infraRef: {name: demo}, networkConfig: {serverIP: %s}}
-`, namespace, serverIP)
-}
-
 // TestNetworksAreOptional reads NetworkAttachmentDefinitions without their API, without the right to read them, and with it.
 func TestNetworksAreOptional(t *testing.T) {
 	cp := management.Get(t)
 	first, second := cp.Namespace(t), cp.Namespace(t)
 	user := "networks-" + first
-	rights := func(networks string) string {
-		return fmt.Sprintf(`
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: %[1]s}
-rules:
-- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [list, watch]}
-- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [list, watch]}
-- {apiGroups: [route.openshift.io], resources: [routes], verbs: [list, watch]}
-- {apiGroups: [""], resources: [services], verbs: [list, watch]}
-%[2]s
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
-subjects: [{kind: User, name: %[1]s, apiGroup: rbac.authorization.k8s.io}]
-`, user, networks)
+	rights := func(more ...string) string {
+		return lab.Role("", user, user, append([]string{
+			"{apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [list, watch]}",
+			"{apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [list, watch]}",
+			"{apiGroups: [route.openshift.io], resources: [routes], verbs: [list, watch]}", `{apiGroups: [""], resources: [services], verbs: [list, watch]}`,
+		}, more...)...)
 	}
-	apply(t, cp, rights("")+infraIn(first, "a", "192.0.2.3")+infraIn(second, "b", "192.0.2.3"))
+	cp.MustApply(t, rights()+infraIn(first, "a", "192.0.2.3")+infraIn(second, "b", "192.0.2.3"))
 	kubeconfig, err := cp.UserKubeconfig(user)
 	lab.Must(t, err)
 	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Networks: true})
@@ -306,7 +256,7 @@ subjects: [{kind: User, name: %[1]s, apiGroup: rbac.authorization.k8s.io}]
 	}
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition))
 	for _, namespace := range []string{first, second} {
-		apply(t, cp, fmt.Sprintf(`
+		cp.MustApply(t, fmt.Sprintf(`
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -314,6 +264,6 @@ metadata: {name: vlan, namespace: %s}
 spec: {config: '{"type": "bridge", "bridge": "br1", "vlan": 100}'}
 `, namespace))
 	}
-	apply(t, cp, rights("- {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [list, watch]}"))
+	cp.MustApply(t, rights("{apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [list, watch]}"))
 	await(t, store, "one VLAN", func(s *model.Snapshot) bool { return vlans(s) == 1 })
 }

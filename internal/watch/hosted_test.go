@@ -63,20 +63,8 @@ func apiServiceYAML(t *testing.T, namespace string, hosted *lab.ControlPlane) st
 	t.Helper()
 	server, err := url.Parse(hosted.ServerURL())
 	lab.Must(t, err)
-	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n",
-		namespace, hostedAddress, server.Port())
+	return lab.Service(namespace, "kube-apiserver", 1, fmt.Sprintf("spec: {clusterIP: %s, ports: [{port: %s}]}", hostedAddress, server.Port()))
 }
-
-const appsServiceYAML = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: openshift-ingress}
----
-apiVersion: v1
-kind: Service
-metadata: {name: demo-apps, namespace: openshift-ingress}
-spec: {type: LoadBalancer, ports: [{port: 443}]}
-`
 
 func appsStatusYAML(addresses ...string) []byte {
 	var list []string
@@ -111,7 +99,7 @@ func TestStoreFollowsHostedService(t *testing.T) {
 	cp, hosted := loopbackManagement.Get(t), hostedPlane.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+apiServiceYAML(t, hcp, hosted))
+	cp.MustApply(t, lab.Namespaces(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+apiServiceYAML(t, hcp, hosted))
 	store := run(t, watch.Config{
 		Kubeconfig: cp.Kubeconfig(),
 		Scope:      model.Scope{HostedClusters: []string{ns + "/demo"}},
@@ -128,24 +116,14 @@ func TestStoreFollowsHostedService(t *testing.T) {
 	}
 	await(t, store, "the problem of a missing Secret", reason(model.ReasonKubeconfigMissing))
 
-	apply(t, cp, secretYAML(ns, "reader", []byte("current-context: nowhere")))
+	cp.MustApply(t, secretYAML(ns, "reader", []byte("current-context: nowhere")))
 	await(t, store, "the problem of an invalid kubeconfig", reason("KubeconfigRejected"))
 
-	apply(t, cp, secretYAML(ns, "reader", hostedKubeconfig(t, hosted, "reader")))
+	cp.MustApply(t, secretYAML(ns, "reader", hostedKubeconfig(t, hosted, "reader")))
 	await(t, store, "the problem of missing rights", reason("HostedClusterForbidden"))
 
-	apply(t, hosted, appsServiceYAML+`---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: reader, namespace: openshift-ingress}
-rules: [{apiGroups: [""], resources: [services], resourceNames: [demo-apps], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader, namespace: openshift-ingress}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
-`)
+	hosted.MustApply(t, lab.Namespaces("openshift-ingress")+lab.LoadBalancer("openshift-ingress", "demo-apps")+
+		lab.Role("openshift-ingress", "reader", "reader", `{apiGroups: [""], resources: [services], resourceNames: [demo-apps], verbs: [get, list, watch]}`))
 	await(t, store, "the problem of a missing address", reason(model.ReasonAddressNotAssigned))
 
 	set := func(addresses ...string) {

@@ -80,7 +80,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 			const ns = "clusters"
 			hc := lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}
 			all := hc.YAML() + infraIn(ns, "demo", "192.0.2.3") + proxyServerIn(ns, "192.0.2.3")
-			apply(t, cp, namespaceYAML(ns)+namespaceYAML(hc.ControlPlaneNamespace())+all+serviceIn(ns, "demo-proxy"))
+			cp.MustApply(t, lab.Namespaces(ns)+lab.Namespaces(hc.ControlPlaneNamespace())+all+lab.Service(ns, "demo-proxy", 443))
 			config := watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), Proxies: true, File: filepath.Join(t.TempDir(), "snapshot.json")}
 			served := func(address string) func(*model.Snapshot) bool {
 				return func(s *model.Snapshot) bool {
@@ -93,7 +93,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 				defer always(t, store, served("192.0.2.3"))()
 				lose(t, cp, ns)
 				awaitKept(t, store, infrasName, hostedClustersName, proxyServersName)
-				apply(t, cp, serviceIn(ns, "later")) // a change that builds a snapshot
+				cp.MustApply(t, lab.Service(ns, "later", 443)) // a change that builds a snapshot
 				await(t, store, "a snapshot after the loss", func(s *model.Snapshot) bool { return len(s.ServiceIPs(ns+"/later")) > 0 })
 			})
 			store := run(t, config)
@@ -101,7 +101,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 			awaitKept(t, store, infrasName, hostedClustersName, proxyServersName)
 
 			lab.Must(t, cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi))
-			apply(t, cp, hc.YAML()+infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.3"))
+			cp.MustApply(t, hc.YAML()+infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.3"))
 			await(t, store, "the Infra that was created again", served("192.0.2.4"))
 			lab.Poll(t, "no object to be kept", func() bool {
 				return store.Status().Resources != nil && keptBy(store)[infrasName]+keptBy(store)[hostedClustersName]+keptBy(store)[proxyServersName] == 0
@@ -114,7 +114,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 func TestRetentionEnds(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
-	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
+	cp.MustApply(t, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), Proxies: true, Retention: time.Second})
 	await(t, store, "the first sync", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 && s.Clusters[0].Kind == "HostedCluster" })
 	disappear(t, cp, ns)
@@ -129,7 +129,7 @@ func TestServicesDisappearWhileNoContainerRuns(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	hc := lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}
-	apply(t, cp, namespaceYAML(hc.ControlPlaneNamespace())+hc.YAML()+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
+	cp.MustApply(t, lab.Namespaces(hc.ControlPlaneNamespace())+hc.YAML()+infraIn(ns, "demo", "192.0.2.3")+lab.Service(ns, "demo-proxy", 443))
 	config := watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), File: filepath.Join(t.TempDir(), "snapshot.json")}
 	store, err := watch.Open(config, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	lab.Must(t, err)
@@ -140,13 +140,13 @@ func TestServicesDisappearWhileNoContainerRuns(t *testing.T) {
 	await(t, store, "the Service", known)
 	stop()
 	<-stopped
-	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))))
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(lab.Service(ns, "demo-proxy", 443))))
 	store = run(t, config)
 	await(t, store, "the Service after the restart", func(s *model.Snapshot) bool { return store.Status().Synced && known(s) })
 
 	// A deletion that the watch sees takes effect at once.
-	apply(t, cp, serviceIn(ns, "demo-proxy"))
+	cp.MustApply(t, lab.Service(ns, "demo-proxy", 443))
 	lab.Poll(t, "the Service to be back", func() bool { return keptBy(store)["services"] == 0 })
-	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(serviceIn(ns, "demo-proxy"))))
+	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(lab.Service(ns, "demo-proxy", 443))))
 	await(t, store, "the deleted Service to be removed", func(s *model.Snapshot) bool { return !known(s) })
 }

@@ -46,16 +46,11 @@ func virtualMachineYAML(namespace, name string) string {
 	return fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: %s}\nspec: {running: true}\n---\n", name, namespace)
 }
 
-func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
-	t.Helper()
-	lab.Must(t, cp.ApplyYAML(t.Context(), []byte(yaml)))
-}
-
 // deleteInstances deletes VirtualMachineInstances as KubeVirt does: the finalizer is removed last.
 func deleteInstances(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(yaml)))
-	apply(t, cp, strings.ReplaceAll(yaml, "finalizers: [kubevirt.io/test]", "finalizers: []"))
+	cp.MustApply(t, strings.ReplaceAll(yaml, "finalizers: [kubevirt.io/test]", "finalizers: []"))
 }
 
 // A runningDirectory is a directory that watches an API server until stop is called or the test ends.
@@ -131,7 +126,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	lab.Poll(t, "both APIs to be watched", func() bool { return d.Synced() && !d.follower.vms[0].unavailable() })
 
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
-	apply(t, cp, virtualMachineYAML(ns, "w1")+worker+vmi(ns, "other", macB, "another", ""))
+	cp.MustApply(t, virtualMachineYAML(ns, "w1")+worker+vmi(ns, "other", macB, "another", ""))
 	lab.Poll(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	if got := vmOf(t, d.directory, macB); got != "" {
 		t.Errorf("the VM %q of another cluster is known", got)
@@ -142,7 +137,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	if !d.Exists(nic) || d.deletions() != "" {
 		t.Errorf("a stopped VM exists: %t; deletions: %q", d.Exists(nic), d.deletions())
 	}
-	apply(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
+	cp.MustApply(t, vmi(ns, "w1", macB, "demo", vmUID))
 	lab.Poll(t, "the VM to start with another MAC address", func() bool { return vmOf(t, d.directory, macB) == "w1" })
 
 	// A refused reservation creates one Event, even if both replicas report it repeatedly.
@@ -165,9 +160,9 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	d.ReportRefused(nil)
 
 	// A VirtualMachineInstance that loses its label is not deleted.
-	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "demo", ""))
+	cp.MustApply(t, vmi(ns, "w2", "02:00:00:00:00:0c", "demo", ""))
 	lab.Poll(t, "the second VM", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "w2" })
-	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "another", ""))
+	cp.MustApply(t, vmi(ns, "w2", "02:00:00:00:00:0c", "another", ""))
 	lab.Poll(t, "the second VM to be removed", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "" })
 	if d.deletions() != "" {
 		t.Errorf("deletions: %q", d.deletions())
@@ -196,14 +191,14 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 		t.Error("a deleted VM exists")
 	}
 	standalone := vmi(ns, "w3", "02:00:00:00:00:0d", "demo", "")
-	apply(t, cp, standalone)
+	cp.MustApply(t, standalone)
 	lab.Poll(t, "the VM without a VirtualMachine", func() bool { return vmOf(t, restarted.directory, "02:00:00:00:00:0d") == "w3" })
 	deleteInstances(t, cp, standalone)
 	lab.Poll(t, "its deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan "+ns+"/w3/vlan" })
 
 	// Objects that disappear with their CRD have no deletion timestamp.
 	vanishing := strings.Replace(vmi(ns, "w4", "02:00:00:00:00:0e", "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
-	apply(t, cp, virtualMachineYAML(ns, "w4")+vanishing)
+	cp.MustApply(t, virtualMachineYAML(ns, "w4")+vanishing)
 	lab.Poll(t, "the fourth VM", func() bool {
 		return vmOf(t, restarted.directory, "02:00:00:00:00:0e") == "w4" && restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"})
 	})
@@ -220,24 +215,13 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 func TestWithoutTheRightToReadVirtualMachines(t *testing.T) {
 	cp := lab.New(t, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
 	ns := cp.Namespace(t)
-	apply(t, cp, virtualMachineYAML(ns, "w1")+fmt.Sprintf(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: dhcp, namespace: %[1]s}
-rules: [{apiGroups: [kubevirt.io], resources: [virtualmachineinstances], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: dhcp, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: dhcp}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
-`, ns))
+	cp.MustApply(t, virtualMachineYAML(ns, "w1"), lab.Role(ns, "dhcp", "dhcp", "{apiGroups: [kubevirt.io], resources: [virtualmachineinstances], verbs: [get, list, watch]}"))
 	file, err := cp.UserKubeconfig("dhcp")
 	lab.Must(t, err)
 	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: file})
 	lab.Poll(t, "the directory to be synced", d.Synced)
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
-	apply(t, cp, worker)
+	cp.MustApply(t, worker)
 	lab.Poll(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	d.ReportRefused(map[vm.Interface]string{{Namespace: ns, VM: "w1", Name: "vlan"}: "no"})
 	lab.Poll(t, "the forbidden Event to be logged", func() bool {
@@ -258,7 +242,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 	c := config{network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig(), snapshot: filepath.Join(t.TempDir(), "snapshot")}
 	d := startDirectory(t, c)
 	all := virtualMachineYAML(ns, "w1") + strings.Replace(vmi(ns, "w1", macA, "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
-	apply(t, cp, all)
+	cp.MustApply(t, all)
 	lab.Poll(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
 	crds, err := lab.CRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines)
 	lab.Must(t, err)
@@ -283,7 +267,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 		t.Errorf("after the restart the VM is %q", got)
 	}
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines))
-	apply(t, cp, all)
+	cp.MustApply(t, all)
 	lab.Poll(t, "the VM to exist again", func() bool { return restarted.Synced() && len(watch.CountKept(restarted.follower.status())) == 0 })
 	if vmOf(t, restarted.directory, macA) != "w1" || d.deletions()+restarted.deletions() != "" {
 		t.Errorf("deletions %q and %q", d.deletions(), restarted.deletions())

@@ -46,7 +46,7 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	}
 	lab.Poll(t, "the directory to be synced without the API of Multus", d.Synced)
 	const macC, macD = "02:00:00:00:00:0c", "02:00:00:00:00:0d"
-	apply(t, cp, onNetwork(vms, "named", macA, c.network)+onNetwork(vms, "same", macB, "vlan50")+onNetwork(vms, "other", macC, "vlan60"))
+	cp.MustApply(t, onNetwork(vms, "named", macA, c.network)+onNetwork(vms, "same", macB, "vlan50")+onNetwork(vms, "other", macC, "vlan60"))
 	expect("without the API of Multus", macA, "named")
 	same := vm.Interface{Namespace: vms, VM: "same", Name: "vlan"}
 	if got := vmOf(t, d.directory, macB); got != "" || !d.Exists(same) {
@@ -57,22 +57,22 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	}
 
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition))
-	apply(t, cp, nad(infra, "vlan50", 50)+nad(vms, "broken", 0)+nad(vms, "vlan60", 60))
+	cp.MustApply(t, nad(infra, "vlan50", 50)+nad(vms, "broken", 0)+nad(vms, "vlan60", 60))
 	lab.Poll(t, "the network to be identified", func() bool { s := d.state(); return s.Network == "localnet physnet vlan 50" && s.NetworkProblem == "" })
 	lab.Poll(t, "the other network to be known", func() bool { return !d.Exists(vm.Interface{Namespace: vms, VM: "other", Name: "vlan"}) })
-	apply(t, cp, nad(vms, "vlan50", 50))
+	cp.MustApply(t, nad(vms, "vlan50", 50))
 	expect("with a NetworkAttachmentDefinition of the same network", macB, "same")
-	apply(t, cp, nad(vms, "vlan60", 50))
+	cp.MustApply(t, nad(vms, "vlan60", 50))
 	expect("with a NetworkAttachmentDefinition that becomes one of the same network", macC, "other")
 
 	// VMs that run stay on the network, whatever happens to the NetworkAttachmentDefinitions.
-	apply(t, cp, nad(vms, "vlan60", 60))
+	cp.MustApply(t, nad(vms, "vlan60", 60))
 	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(nad(vms, "vlan50", 50)+nad(infra, "vlan50", 50))))
 	lab.Poll(t, "the deletion to be reported", func() bool { return strings.Contains(d.state().NetworkProblem, "does not exist") })
 	expect("after the deletion of the NetworkAttachmentDefinitions", macB, "same")
 	expect("after the change of the NetworkAttachmentDefinition", macC, "other")
-	apply(t, cp, onNetwork(vms, "late", macD, "vlan60"))
-	apply(t, cp, strings.Replace(onNetwork(vms, "same", macB, "vlan50"), "metadata: {", "metadata: {annotations: {a: b}, ", 1))
+	cp.MustApply(t, onNetwork(vms, "late", macD, "vlan60"))
+	cp.MustApply(t, strings.Replace(onNetwork(vms, "same", macB, "vlan50"), "metadata: {", "metadata: {annotations: {a: b}, ", 1))
 	lab.Poll(t, "the snapshot file to contain the VM", func() bool {
 		data, err := os.ReadFile(snapshot)
 		return err == nil && strings.Contains(string(data), macC) && strings.Contains(string(data), macB)
@@ -85,7 +85,7 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	if got := vmOf(t, replicas[0].directory, macD); got != "" {
 		t.Errorf("a VM on another network is served: %s", got)
 	}
-	apply(t, cp, nad(vms, "vlan70", 50)+onNetwork(vms, "new", macD[:15]+"0e", "vlan70"))
+	cp.MustApply(t, nad(vms, "vlan70", 50)+onNetwork(vms, "new", macD[:15]+"0e", "vlan70"))
 	expect("with the identity in the snapshot file, and the other replica's", macD[:15]+"0e", "new")
 }
 

@@ -44,7 +44,7 @@ func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 	if got := vmOf(t, d.directory, macB) + vmOf(t, d.directory, macC); got != "" {
 		t.Errorf("a client of another Infra or one that has expired is served: %s", got)
 	}
-	apply(t, cp, vmi(ns, "w1", macA, "demo", ""))
+	cp.MustApply(t, vmi(ns, "w1", macA, "demo", ""))
 	lab.Poll(t, "the VM with the same MAC address", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	lab.Must(t, cp.DeleteYAML(t.Context(), []byte("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: "+o.Name+", namespace: "+infras+"}}")))
 	lab.Poll(t, "the deletion of the client", func() bool { return strings.Contains(d.deletions(), testclient.VM("first")) })

@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s.namespace = cp.Namespace(t)
-	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n" + string(lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")))
+	s.cp.MustApply(s, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+string(lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")))
 	return s
 }
 
@@ -107,44 +107,13 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 	return stop
 }
 
-func (s *site) apply(yaml string) {
-	s.Helper()
-	lab.Must(s, s.cp.ApplyYAML(s.Context(), []byte(yaml)))
-}
-
-// applyCluster creates a HostedCluster, an Infra with the components, and its ProxyServer.
+// applyCluster creates a HostedCluster, an Infra with only these components, and its ProxyServer.
 func (s *site) applyCluster(components string) {
 	s.Helper()
-	s.apply(lab.HostedCluster{Namespace: s.namespace, Name: "demo", BaseDomain: s.namespace + ".example.com"}.YAML() + fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  hostedClusterRef: {name: demo, namespace: %[1]s}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
-  infraComponents: {%[2]s}
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  infraRef: {name: demo}
-  networkConfig: {serverIP: 192.0.2.3}
----
-apiVersion: v1
-kind: Service
-metadata: {name: demo-proxy, namespace: %[1]s}
-spec: {ports: [{port: 443}]}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: %[1]s-demo}
----
-apiVersion: v1
-kind: Service
-metadata: {name: kube-apiserver, namespace: %[1]s-demo}
-spec: {ports: [{port: 6443}]}
-`, s.namespace, components))
+	site := lab.Site{Namespace: s.namespace, BaseDomain: s.namespace + ".example.com"}
+	s.cp.MustApply(s, site.Namespaces(), site.HostedCluster().YAML(), site.ProxyServer("spec: {networkConfig: {serverIP: 192.0.2.3}}"),
+		site.Infra("spec: {infraComponents: {dhcp: null, dns: null, proxy: null}}", "spec: {infraComponents: {"+components+"}}"),
+		lab.Service(s.namespace, "demo-proxy", 443), lab.Service(site.ControlPlaneNamespace(), "kube-apiserver", 6443))
 	s.Cleanup(func() { // their names must not conflict with those of the next test
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), 30*time.Second)
 		defer cancel()
@@ -157,7 +126,7 @@ spec: {ports: [{port: 6443}]}
 // applyPod creates a pod of a component, which is not ready.
 func (s *site) applyPod(name, component, ports string) {
 	s.Helper()
-	s.apply(fmt.Sprintf(`
+	s.cp.MustApply(s, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata:
