@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,14 +22,17 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/control"
 	"github.com/densityops/oooi/xdsd/internal/serve"
@@ -138,11 +142,6 @@ spec: {serviceAccountName: default, automountServiceAccountToken: false, contain
 `, s.namespace, name, component, map[bool]string{true: "proxyserver", false: "other"}[component == "proxy"], ports))
 }
 
-// setPodReady sets the status of a pod as a kubelet does whose readiness probe succeeds.
-func (s *site) setPodReady(name, ip string) {
-	s.setPodCondition(name, ip, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
-}
-
 // setPodCondition sets the status of a running pod as a kubelet does.
 func (s *site) setPodCondition(name, ip string, ready corev1.PodCondition) {
 	s.Helper()
@@ -153,19 +152,22 @@ func (s *site) setPodCondition(name, ip string, ready corev1.PodCondition) {
 	lab.Must(s, s.client.Status().Update(s.Context(), pod))
 }
 
-// applyReplicaStatus applies a replica's entry in the status as that replica does.
-func (s *site) applyReplicaStatus(pod, fields string) {
+// applyReplicaStatus applies the entry in the status of a healthy replica, with changes, as that replica does.
+func (s *site) applyReplicaStatus(pod string, changes ...string) {
 	s.Helper()
-	patch := fmt.Sprintf(`{"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": {"name": "demo", "namespace": %q}, "status": {"replicas": [{"pod": %q, %s}]}}`,
-		s.namespace, pod, fields)
-	proxy := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo"}}
-	err := s.client.Status().Patch(s.Context(), proxy, client.RawPatch("application/apply-patch+yaml", []byte(patch)),
-		client.FieldOwner(serve.ReplicaManager(pod)), client.ForceOwnership)
+	entry := lab.Merge(`{observedGeneration: 1, version: v1, acknowledged: v1, listeners: [{port: 443, ready: true}, {port: 6443, ready: true}],
+		backends: [{name: api, endpoints: 2, healthy: 2}]}`, append(changes, "{pod: "+pod+"}")...)
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	lab.Must(s, yaml.Unmarshal([]byte(entry), &u.Object))
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer", "metadata": map[string]any{"name": "demo", "namespace": s.namespace},
+		"status": map[string]any{"replicas": []any{u.Object}},
+	})
 	lab.Must(s, err)
+	proxy := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo"}}
+	lab.Must(s, s.client.Status().Patch(s.Context(), proxy, client.RawPatch("application/apply-patch+yaml", patch),
+		client.FieldOwner(serve.ReplicaManager(pod)), client.ForceOwnership))
 }
-
-const healthyReplica = `"observedGeneration": 1, "version": "v1", "acknowledged": "v1", "listeners": [{"port": 443, "ready": true}, {"port": 6443, "ready": true}],
-	"backends": [{"name": "api", "endpoints": 2, "healthy": 2}]`
 
 // waitForCondition waits for a condition of the object named demo.
 func (s *site) waitForCondition(object client.Object, kind string, status metav1.ConditionStatus, reason, message string) {
@@ -204,8 +206,8 @@ func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
 	stop := s.startControl()
 	proxy, ready, valid := &v1alpha1.ProxyServer{}, v1alpha1.ConditionReady, v1alpha1.ConditionConfigurationValid
 	s.applyPod("demo-proxy-0", "proxy", "")
-	s.setPodReady("demo-proxy-0", "10.0.0.1")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
+	s.setPodCondition("demo-proxy-0", "10.0.0.1", corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+	s.applyReplicaStatus("demo-proxy-0")
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	since := meta.FindStatusCondition(proxy.Status.Conditions, ready).LastTransitionTime
 	change := func(level string) {
@@ -223,11 +225,11 @@ func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
 	change("debug")
 	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
 	staysReady(1)
-	replica := strings.Replace(healthyReplica, `"observedGeneration": 1, "version": "v1"`, `"observedGeneration": 2, "version": "v2"`, 1)
+	const replica = "{observedGeneration: 2, version: v2}"
 	s.applyReplicaStatus("demo-proxy-0", replica)
 	s.waitForCondition(proxy, valid, metav1.ConditionUnknown, v1alpha1.ReasonNotAcknowledged, "")
 	staysReady(1)
-	s.applyReplicaStatus("demo-proxy-0", strings.Replace(replica, `"acknowledged": "v1"`, `"acknowledged": "v2"`, 1))
+	s.applyReplicaStatus("demo-proxy-0", replica, "{acknowledged: v2}")
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	staysReady(2)
 
@@ -238,94 +240,102 @@ func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 2, not 3")
 }
 
-func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
-	s := newSite(t)
-	s.applyCluster("proxy: {serverIP: 192.0.2.3}")
-	s.startControl()
-	proxy, ready, valid := &v1alpha1.ProxyServer{}, v1alpha1.ConditionReady, v1alpha1.ConditionConfigurationValid
+// TestScripts runs the files testdata/scripts/*.txt. A line is a command:
+//
+//	cluster COMPONENTS                          create a hosted cluster, its Infra and its ProxyServer, and start control
+//	pod NAME COMPONENT [PORTS]                  create a pod, which is not ready; $DNS and $HEALTH are ports of servers of this test
+//	ready NAME IP [MESSAGE]                     make a pod ready, or not ready with a message
+//	delete POD
+//	replica POD [CHANGE]                        write the entry in the status of a healthy replica, with changes
+//	backend NAME                                add a backend to the ProxyServer whose Service does not exist
+//	dns ADDRESS                                 what DNS answers
+//	problems [warn|fail CODE MESSAGE]           what DHCP reports
+//	infra|proxy CONDITION STATUS REASON [TEXT]  wait for a condition whose message contains a text
+//	event KIND REASON TEXT                      wait for an Event
+//	replicas N                                  wait until the status has the entries of so many replicas
+//	status                                      print the status of both objects except conditions
+//
+// $SERVICE is the cluster IP of the proxy's Service, and $NAMESPACE the namespace.
+func TestScripts(t *testing.T) {
+	golden.Files(t, "testdata/scripts/*.txt", func(t *testing.T, file string) {
+		r := &script{site: newSite(t), dns: newDNSServer(t), dhcp: newProblemServer(t)}
+		golden.Transcript(t, file, r.run)
+	})
+}
 
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNoReplica, "OOOI-POD-001")
-	s.applyPod("demo-proxy-0", "proxy", "")
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaNotReady, "demo-proxy-0")
-	s.setPodReady("demo-proxy-0", "10.0.0.1")
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "--pod")
-	s.applyReplicaStatus("demo-proxy-0", `"observedGeneration": 1, "version": "v1", "acknowledged": "v0"`)
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "demo-proxy-0")
-	s.waitForCondition(proxy, valid, metav1.ConditionUnknown, v1alpha1.ReasonNotAcknowledged, "")
-	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"port": 443, "ready": true`, `"port": 443, "ready": false, "reason": "handshake failed"`, 1))
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonListenerNotReady, "port 443: handshake failed")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
-	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
-	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"backends": [`, `"backends": [{"name": "new", "endpoints": 0, "healthy": 0, "reason": "the proxy does not read namespace tools: run 'kubectl oooi setup'"}, `, 1))
-	s.waitForCondition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend new: the proxy does not read namespace tools: run 'kubectl oooi setup'")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)
-	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	within := v1alpha1.ConditionWithinLimits
-	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "PortConnections", "port": 6443, "value": 17500, "refused": 12, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.maxConnections"}]`)
-	s.waitForCondition(proxy, within, metav1.ConditionFalse, "PortConnections",
-		"pod demo-proxy-0: port 6443 had its limit of 17500 connections, last at 2026-01-01T00:00:00Z; 12 connections were refused since the start; to raise it, set infraComponents.proxy.limits.maxConnections of Infra demo")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "BackendConnections", "backend": "db", "value": 0, "refused": 3, "lastTime": "2026-01-01T00:00:00Z"}]`)
-	s.waitForCondition(proxy, within, metav1.ConditionFalse, "BackendConnections", "backend db had its limit of connections, last at 2026-01-01T00:00:00Z; 3 connections were refused since the start")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limitFailure": "no module"`)
-	s.waitForCondition(proxy, within, metav1.ConditionUnknown, v1alpha1.ReasonLimitsNotApplied, "the limits of sources do not apply: no module")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "SourceConnections", "sources": ["192.0.2.10"], "value": 9, "refused": 0, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.perSource.maxConnections"}]`)
-	s.waitForCondition(proxy, within, metav1.ConditionFalse, "SourceConnections",
-		"clients 192.0.2.10 had their limit of 9 connections each, last at 2026-01-01T00:00:00Z; to raise it, set infraComponents.proxy.limits.perSource.maxConnections of Infra demo")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "omitted": ["port 443, a.example.com: invalid"]`)
-	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected,
-		"pod demo-proxy-0: left out, because Envoy would reject it: port 443, a.example.com: invalid")
-	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
-	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
+// A script is the state of a file of TestScripts.
+type script struct {
+	*site
 
+	dns   *dnsServer
+	dhcp  *problemServer
+	infra v1alpha1.Infra
+	proxy v1alpha1.ProxyServer
+}
+
+func (r *script) run(line string) []string {
 	service := &corev1.Service{}
-	lab.Must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service))
-	status := proxy.Status
-	if status.ServiceIP != service.Spec.ClusterIP || status.ServiceName != "demo-proxy" || status.DeploymentName != "demo-proxy" ||
-		status.ObservedGeneration != proxy.Generation || status.BackendCount < 1 {
-		t.Errorf("got status %+v with a Service that has %s", status, service.Spec.ClusterIP)
-	}
-
-	s.applyPod("demo-proxy-1", "proxy", "")
-	s.setPodReady("demo-proxy-1", "10.0.0.2")
-	s.applyReplicaStatus("demo-proxy-1", strings.Replace(healthyReplica, `"acknowledged": "v1"`, `"acknowledged": "v0", "nack": "listener: chain clusters/demo: no"`, 1))
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "Envoy rejected a part of its configuration, and uses the previous state of that part, if it has one: listener: chain clusters/demo: no")
-	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
-	lab.Await(s, "an Event that names the rejected resource", func() string {
-		return s.checkEvent("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
-	})
-
-	if n := testutil.CollectAndCount(s.registry, "xdsd_ready"); n != 2 {
-		t.Errorf("got metrics of %d objects, want 2", n)
-	}
-
-	// The entry of a deleted pod is deleted, and no longer affects the conditions.
-	if err := s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-proxy-1"}}, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
-	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	lab.Await(s, "the entry to be deleted", func() string { // a pod that is being deleted keeps its entry
-		s.conditions(proxy)
-		if len(proxy.Status.Replicas) != 1 {
-			return fmt.Sprintf("%+v", proxy.Status.Replicas)
+	err := r.client.Get(r.Context(), client.ObjectKey{Namespace: r.namespace, Name: "demo-proxy"}, service)
+	lab.Must(r, client.IgnoreNotFound(err))
+	line = strings.NewReplacer("$DNS", r.dns.port, "$HEALTH", r.dhcp.port, "$SERVICE", service.Spec.ClusterIP, "$NAMESPACE", r.namespace).Replace(line)
+	command, argument, _ := strings.Cut(line, " ")
+	words := append(strings.SplitN(argument, " ", 3), "", "")
+	switch command {
+	case "cluster":
+		r.applyCluster(argument)
+		r.startControl()
+	case "pod":
+		r.applyPod(words[0], words[1], words[2])
+	case "ready":
+		condition := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
+		if words[2] != "" {
+			condition.Status, condition.Message = corev1.ConditionFalse, words[2]
 		}
-		return ""
-	})
-
-	// A replica that has not observed the current generation makes the ProxyServer not ready, whatever else it
-	// reports.
-	before := proxy.DeepCopy()
-	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: "late", Hostname: "api.demo." + s.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: s.namespace}}
-	proxy.Spec.Backends[0].TargetPort.IntVal = 443
-	lab.Must(t, s.client.Patch(t.Context(), proxy, client.MergeFrom(before)))
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 1, not 2")
-	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"observedGeneration": 1`, `"observedGeneration": 2`, 1))
-	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "")
-	s.waitForCondition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNameConflict), "spec.backends[0] late")
+		r.setPodCondition(words[0], words[1], condition)
+	case "delete":
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: argument}}
+		lab.Must(r, r.client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
+	case "replica":
+		pod, change, _ := strings.Cut(argument, " ")
+		r.applyReplicaStatus(pod, cmp.Or(change, "{}"))
+	case "backend":
+		before := r.proxy.DeepCopy()
+		r.proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: argument, Hostname: "api.demo." + r.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: r.namespace}}
+		r.proxy.Spec.Backends[0].TargetPort.IntVal = 443
+		lab.Must(r, r.client.Patch(r.Context(), &r.proxy, client.MergeFrom(before)))
+	case "dns":
+		r.dns.setAddress(argument)
+	case "problems":
+		r.dhcp.setProblems(map[string][]problem.Problem{
+			"warn": {problem.Warned(problem.Code(words[1]), model.Ref{}, "%s", words[2])}, "fail": {problem.Failed(problem.Code(words[1]), model.Ref{}, "%s", words[2])},
+		}[words[0]]...)
+	case "infra", "proxy":
+		object := map[string]client.Object{"infra": &r.infra, "proxy": &r.proxy}[command]
+		reason, message, _ := strings.Cut(words[2], " ")
+		r.waitForCondition(object, words[0], metav1.ConditionStatus(words[1]), reason, message)
+	case "event":
+		lab.Await(r, line, func() string { return r.checkEvent(words[0], words[1], words[2]) })
+	case "replicas":
+		lab.Await(r, line, func() string {
+			r.conditions(&r.proxy)
+			if fmt.Sprint(len(r.proxy.Status.Replicas)) != argument {
+				return fmt.Sprintf("%+v", r.proxy.Status.Replicas)
+			}
+			return ""
+		})
+	case "status":
+		p := r.proxy.Status
+		if p.ServiceIP != service.Spec.ClusterIP || p.BackendCount < 1 {
+			r.Errorf("got status %+v with a Service that has %s", p, service.Spec.ClusterIP)
+		}
+		return []string{
+			fmt.Sprintf("proxy: Service %s, Deployment %s, generation %d", p.ServiceName, p.DeploymentName, p.ObservedGeneration),
+			fmt.Sprintf("Infra: %+v, %d problems, %d metrics of readiness", r.infra.Status.ComponentStatus, len(r.problems.Sites()["Infra "+r.namespace+"/demo"]), testutil.CollectAndCount(r.registry, "xdsd_ready")),
+		}
+	default:
+		r.Fatalf("unknown command %s", line)
+	}
+	return nil
 }
 
 // checkEvent returns an empty string if such an Event exists, otherwise all Events.
@@ -341,64 +351,6 @@ func (s *site) checkEvent(kind, reason, note string) string {
 		all = append(all, e.Regarding.Kind+" "+e.Reason+": "+e.Note)
 	}
 	return strings.Join(all, "\n")
-}
-
-func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
-	s := newSite(t)
-	s.applyCluster("dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.120}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3}")
-	s.startControl()
-	infra, ready := &v1alpha1.Infra{}, v1alpha1.ConditionReady
-	s.waitForCondition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
-	s.waitForCondition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
-	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCPReady: 1 of 1 replicas have no pod")
-
-	server := newDNSServer(t)
-	dhcp := newProblemServer(t)
-	s.applyPod("demo-dns-0", "dns", "{name: dns, containerPort: "+server.port+", protocol: UDP}")
-	s.setPodReady("demo-dns-0", "127.0.0.1")
-	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "SERVFAIL")
-	service := &corev1.Service{}
-	lab.Must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service))
-	server.setAddress("10.9.9.9")
-	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "the answer is [10.9.9.9], expected ["+service.Spec.ClusterIP+"]")
-	server.setAddress(service.Spec.ClusterIP)
-	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
-
-	s.applyPod("demo-dhcp-0", "dhcp", "{name: health, containerPort: "+dhcp.port+"}")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "pod demo-dhcp-0: its phase is Pending")
-	s.setPodReady("demo-dhcp-0", "127.0.0.1")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "ProxyNotReady", "ProxyServer demo: no pod")
-	s.applyPod("demo-proxy-0", "proxy", "")
-	s.setPodReady("demo-proxy-0", "10.0.0.1")
-	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
-	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
-	if c := infra.Status.ComponentStatus; c == nil || !c.DHCPReady || !c.DNSReady || !c.ProxyReady {
-		t.Errorf("got components %+v", c)
-	}
-	lab.Await(s, "an Event", func() string { return s.checkEvent("Infra", "Ready", "Ready: all enabled components") })
-
-	vlan := v1alpha1.ConditionVLANReady
-	s.waitForCondition(infra, vlan, metav1.ConditionUnknown, "NotObserved", "")
-	dhcp.setProblems(problem.Warned(problem.RangesFull, model.Ref{}, "few addresses are free"))
-	s.waitForCondition(infra, vlan, metav1.ConditionTrue, "Ready", "")
-	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionTrue, "Ready", "")
-	dhcp.setProblems(problem.Failed(problem.LeaseStoreFailing, model.Ref{}, "leases cannot be stored"))
-	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "LeaseStoreFailing", "Pod demo-dhcp-0: leases cannot be stored; remedy: ")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "LeaseStoreFailing", "")
-	if list := s.problems.Sites(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
-		t.Errorf("got problems %v, want that of DHCP", list)
-	}
-	lab.Await(s, "an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })
-	dhcp.setProblems()
-	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
-
-	s.setPodCondition("demo-dhcp-0", "127.0.0.1", corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "containers with unready status: [main]"})
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")
-	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "DHCPNotReady", "containers with unready status: [main]")
-	if c := infra.Status.ComponentStatus; c.DHCPReady || !c.DNSReady {
-		t.Errorf("got components %+v", c)
-	}
 }
 
 // dnsServer answers each query with one address, and with SERVFAIL until setAddress is called.
