@@ -9,6 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/audit"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestReport merges the pages of two proxies and a DNS server.
@@ -44,8 +45,6 @@ func TestReport(t *testing.T) {
 		n.Last = r.Since
 	}
 	var b strings.Builder
-	if err := output.NewTable(Columns(), r.Names, true).Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, output.NewTable(Columns(), r.Names, true).Write(&b))
 	golden.Check(t, "testdata/report.golden", b.String()+"\n"+r.AllowList())
 }
