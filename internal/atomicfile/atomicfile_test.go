@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/internal/atomicfile"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, text := range []string{"first", "the second, which is longer", "third"} {
-		if err := atomicfile.Replace(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, atomicfile.Replace(path, []byte(text)))
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("%q, %v; want %q", got, err, text)
 		}
@@ -34,9 +33,7 @@ func TestReplace(t *testing.T) {
 func TestFailedReplaceChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "folder") // cannot be replaced by a file
-	if err := os.MkdirAll(filepath.Join(folder, "inside"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.MkdirAll(filepath.Join(folder, "inside"), 0o700))
 	for _, path := range []string{folder, filepath.Join(dir, "missing", "file")} {
 		if err := atomicfile.Replace(path, []byte("text")); err == nil {
 			t.Errorf("%s was replaced", path)
@@ -52,25 +49,15 @@ func TestFailedReplaceChangesNothing(t *testing.T) {
 func TestOnlyRegularFilesAreReplacedAndRead(t *testing.T) {
 	dir := t.TempDir()
 	pathOf := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.WriteFile(pathOf("file"), []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(pathOf("fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(pathOf("folder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(pathOf("file"), []byte("old"), 0o600))
+	lab.Must(t, syscall.Mkfifo(pathOf("fifo"), 0o600))
+	lab.Must(t, os.Mkdir(pathOf("folder"), 0o700))
 	for link, target := range map[string]string{"link": "file", "dangling": "none"} {
-		if err := os.Symlink(target, pathOf(link)); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Symlink(target, pathOf(link)))
 	}
 	for _, name := range []string{"fifo", "folder", "dangling"} {
 		before, err := os.Lstat(pathOf(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if err := atomicfile.Replace(pathOf(name), []byte("new")); err == nil {
 			t.Errorf("%s was replaced", name)
 		}
@@ -81,18 +68,14 @@ func TestOnlyRegularFilesAreReplacedAndRead(t *testing.T) {
 			t.Errorf("%s changed from mode %s to %v: %v", name, before.Mode(), after, err)
 		}
 	}
-	if err := atomicfile.Replace(pathOf("link"), []byte("new")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, atomicfile.Replace(pathOf("link"), []byte("new")))
 	if info, err := os.Lstat(pathOf("link")); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the symbolic link is %v: %v", info, err)
 	}
 	if content, err := atomicfile.Read(pathOf("file")); err != nil || string(content) != "new" {
 		t.Errorf("the target of the link has content %q: %v", content, err)
 	}
-	if err := os.Truncate(pathOf("file"), 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Truncate(pathOf("file"), 1<<30))
 	if _, err := atomicfile.Read(pathOf("file")); err == nil {
 		t.Error("a file of 1 GiB was read")
 	}
@@ -115,9 +98,7 @@ func TestSetAside(t *testing.T) {
 				if content == "" {
 					continue
 				}
-				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				lab.Must(t, os.WriteFile(name, []byte(content), 0o600))
 			}
 			why := errors.New("decoding: unexpected end")
 			if !tc.readable {

@@ -9,6 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestLabelsAreValidAndUnique(t *testing.T) {
@@ -82,9 +84,7 @@ func FuzzBinding(f *testing.F) {
 		{Addr: netip.MustParseAddr("2001:db8::1"), Holder: Declined, Expires: used, Used: used},
 	} {
 		seed, err := json.Marshal(Object("p", time.Hour, b))
-		if err != nil {
-			f.Fatal(err)
-		}
+		lab.Must(f, err)
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/snapshotfile"
+	"github.com/densityops/oooi/test/lab"
 )
 
 type content struct {
@@ -68,9 +69,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "dir")
 		path := filepath.Join(dir, "snapshot.json")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Mkdir(dir, 0o700))
 		var log strings.Builder
 		s := &source{}
 		f := s.file(path, slog.New(slog.NewTextHandler(&log, nil)))
@@ -105,9 +104,7 @@ func TestRun(t *testing.T) {
 		s.setOutdated(false)
 		expect(600*time.Millisecond, "one two", true)
 
-		if err := os.Rename(dir, dir+".away"); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Rename(dir, dir+".away"))
 		s.add("three")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -117,9 +114,7 @@ func TestRun(t *testing.T) {
 		if n := strings.Count(log.String(), "names would be missing or outdated"); n != 1 {
 			t.Errorf("the failure is logged %d times: %s", n, &log)
 		}
-		if err := os.Rename(dir+".away", dir); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.Rename(dir+".away", dir))
 		expect(3*time.Second, "one two three", true)
 		if got := f.Failure(); got != "" {
 			t.Errorf("after a successful write the failure is %q", got)
@@ -177,9 +172,7 @@ func TestLoad(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "snapshot.json")
-			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.WriteFile(path, []byte(tc.text), 0o600))
 			var log strings.Builder
 			c := &content{}
 			ok := (&source{}).file(path, slog.New(slog.NewTextHandler(&log, nil))).Load(c, func() error {
