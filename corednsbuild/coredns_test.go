@@ -265,9 +265,7 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 	path := filepath.Join(dir, "blue.yaml")
 	content, err := os.ReadFile(path)
 	lab.Must(t, err)
-	if err := os.WriteFile(path, []byte(strings.Replace(string(content), "\n---\napiVersion: v1\nkind: Service", appsIngress+"\napiVersion: v1\nkind: Service", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(path, []byte(strings.Replace(string(content), "\n---\napiVersion: v1\nkind: Service", appsIngress+"\napiVersion: v1\nkind: Service", 1)), 0o600))
 	server := address(t, start(t, fmt.Sprintf(`.:0 {
 		bind 127.0.0.1
 		hcpviews {
@@ -328,16 +326,14 @@ func TestPassedNamesAreCached(t *testing.T) {
 // extended error soon, without the wait of a reload.
 func TestServerWithoutAPIServerAnswersAtOnce(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(`
+	lab.Must(t, os.WriteFile(kubeconfig, []byte(`
 apiVersion: v1
 kind: Config
 clusters: [{name: away, cluster: {server: "https://127.0.0.1:1"}}]
 contexts: [{name: away, context: {cluster: away, user: away}}]
 users: [{name: away, user: {token: none}}]
 current-context: away
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	before := time.Now()
 	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n kubeconfig %s\n guard example.com\n }\n hcpapps\n template IN A {\n rcode NXDOMAIN\n }\n}", kubeconfig))
 	if took := time.Since(before); took > 2*time.Second {

@@ -33,9 +33,7 @@ func TestGatewaysOf(t *testing.T) {
 		n.Run(t, append([]string{"ip"}, strings.Fields(command)...)...)
 	}
 	var got []netip.Addr
-	if err := n.Do(func() (err error) { got, err = daemon.GatewaysOf("eth0"); return err }); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, n.Do(func() (err error) { got, err = daemon.GatewaysOf("eth0"); return err }))
 	slices.SortFunc(got, netip.Addr.Compare)
 	want := []netip.Addr{netip.MustParseAddr("10.128.0.1"), netip.MustParseAddr("10.128.0.2"), netip.MustParseAddr("2001:db8::1")}
 	if !slices.Equal(got, want) {

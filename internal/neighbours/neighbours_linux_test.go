@@ -33,12 +33,10 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	network.Need(t)
 	const address, previousMAC, currentMAC = "192.0.2.1", "02:00:00:00:00:98", "02:00:00:00:00:99"
 	neighbour, pod := lab.NewNamespace(t), lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: neighbour, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
 		lab.End{In: pod, Device: "net1", MAC: currentMAC, Addresses: []string{address + "/24"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	neighbour.Run(t, "ip", "neighbour", "add", address, "lladdr", previousMAC, "dev", "eth0", "nud", "reachable")
 	// The kernel does not update an ARP cache entry for a second after it changed (locktime).
 	lab.Await(t, "the neighbour's ARP cache entry to change", func() string {
@@ -63,12 +61,10 @@ func testProbe(t *testing.T, sourceRouting bool) {
 	t.Helper()
 	const mac, staleMAC = "02:00:00:00:00:98", "02:00:00:00:00:99"
 	host, pod := lab.NewNamespace(t), lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: host, Device: "eth0", MAC: mac, Addresses: []string{"192.0.2.100/24", "192.0.2.103/24"}},
 		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	if sourceRouting { // as the CNI plugin sbr configures it
 		pod.Run(t, "ip", "route", "add", "192.0.2.0/24", "dev", "net1", "src", "192.0.2.1", "table", "100")
 		pod.Run(t, "ip", "rule", "add", "from", "192.0.2.1", "table", "100")
@@ -128,12 +124,10 @@ func TestProbeOfAnotherNetwork(t *testing.T) {
 func TestOtherHosts(t *testing.T) {
 	network.Need(t)
 	vm, pod := lab.NewNamespace(t), lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: vm, Device: "eth0", MAC: "02:00:00:00:00:98", Addresses: []string{"192.0.2.100/24"}},
 		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	monitor := &neighbours.Monitor{}
 	probe := func() []problem.Host {
 		t.Helper()
@@ -232,12 +226,10 @@ func hostsOf(m *neighbours.Monitor) []string {
 func TestPorts(t *testing.T) {
 	network.Need(t)
 	host := lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: host, Device: "eth0", Addresses: []string{"198.51.100.100/24"}},
 		lab.End{Device: "net1", Addresses: []string{"198.51.100.1/24"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	var listener net.Listener
 	if err := host.Do(func() (err error) {
 		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp4", "198.51.100.100:443")
@@ -270,12 +262,10 @@ func TestPorts(t *testing.T) {
 func TestUnfinishedHandshakes(t *testing.T) {
 	network.Need(t)
 	client, pod := lab.NewNamespace(t), lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: client, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
 		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	client.Run(t, "nft", "add table netdev fault; add chain netdev fault c { type filter hook ingress device eth0 priority 0; }; add rule netdev fault c tcp sport 443 tcp flags & (syn|ack) == syn|ack drop")
 	var ports []string
 	if err := pod.Do(func() error {
@@ -315,9 +305,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 	want := []probe.Unfinished{{Address: netip.MustParseAddrPort("192.0.2.1:443"), Client: netip.MustParseAddr("192.0.2.100"), Connections: 3}}
 	lab.Await(t, fmt.Sprint("unfinished handshakes ", want), func() string {
 		var got []probe.Unfinished
-		if err := pod.Do(func() (err error) { got, err = neighbours.Unfinished(); return err }); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, pod.Do(func() (err error) { got, err = neighbours.Unfinished(); return err }))
 		if slices.Equal(got, want) {
 			return ""
 		}

@@ -26,12 +26,10 @@ func TestMain(m *testing.M) {
 func TestResetConnections(t *testing.T) {
 	network.Need(t)
 	server, client := lab.NewNamespace(t), lab.NewNamespace(t)
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: server, Device: "net1", Addresses: []string{"192.0.2.4/24", "192.0.2.5/24", "2001:db8::4/64", "2001:db8::5/64"}},
 		lab.End{In: client, Device: "net1", Addresses: []string{"192.0.2.10/24", "2001:db8::10/64"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	if err := server.Do(func() error {
 		lab.TCPBackend(t, "0.0.0.0:1", "IPv4")
 		lab.TCPBackend(t, "192.0.2.4:2", "one address")

@@ -30,13 +30,9 @@ func disappear(t *testing.T, cp *lab.ControlPlane, namespace string) {
 	objectsIn, err := dynamic.NewForConfig(cp.RESTConfig())
 	lab.Must(t, err)
 	for _, resource := range []string{"infras", "proxyservers"} {
-		if err := objectsIn.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource)).Namespace(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, objectsIn.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource)).Namespace(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	}
-	if err := objectsIn.Resource(objects.HostedClusterResource).Namespace(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, objectsIn.Resource(objects.HostedClusterResource).Namespace(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
 // keptBy returns the number of objects of each resource that a store keeps.

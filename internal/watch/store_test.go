@@ -69,48 +69,25 @@ func has(v *model.View, name string, want ...string) bool {
 	return got != nil && slices.Equal(got, want)
 }
 
-func write(t *testing.T, dir, name, content string) {
-	t.Helper()
-	lab.WriteFile(t, content, dir, name)
-}
-
-const (
-	hostedClusterYAML = `
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: clusters}
-spec: {dns: {baseDomain: example.com}}
-`
-	infraYAML = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: clusters}
-spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
-  infraComponents: {proxy: {serverIP: 192.0.2.3}}
-`
-	serviceYAML = `
-apiVersion: v1
-kind: Service
-metadata: {name: demo-proxy, namespace: clusters}
-spec: {clusterIP: 10.96.0.3}
-`
+var (
+	hostedClusterYAML = lab.Site{}.HostedCluster().YAML()
+	infraYAML         = infraIn("clusters", "demo", "192.0.2.3")
+	serviceYAML       = lab.Service("clusters", "demo-proxy", 443, "spec: {clusterIP: 10.96.0.3}")
 )
 
 func TestStoreFollowsDirectory(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "cluster.yaml", hostedClusterYAML)
-	write(t, dir, "infra.yaml", infraYAML)
-	write(t, dir, "service.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"demo-proxy","namespace":"clusters"},"spec":{"clusterIP":"10.96.0.3"}}]}`)
-	write(t, dir, "notes.txt", "not a manifest")
+	lab.WriteFile(t, hostedClusterYAML, dir, "cluster.yaml")
+	lab.WriteFile(t, infraYAML, dir, "infra.yaml")
+	lab.WriteFile(t, `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"demo-proxy","namespace":"clusters"},"spec":{"clusterIP":"10.96.0.3"}}]}`, dir, "service.json")
+	lab.WriteFile(t, "not a manifest", dir, "notes.txt")
 	store := run(t, watch.Config{Manifests: dir})
 	await(t, store, "the names of the folder", func(s *model.Snapshot) bool {
 		return has(s.Pod(), "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
 
 	t.Run("an invalid file keeps its previous objects", func(t *testing.T) {
-		write(t, dir, "infra.yaml", infraYAML+"\n  broken: [")
+		lab.WriteFile(t, infraYAML+"\n  broken: [", dir, "infra.yaml")
 		s := await(t, store, "a problem", func(s *model.Snapshot) bool { return len(s.Problems) > 0 })
 		if p := s.Problems[0]; p.Reason != model.ReasonUndecodable || p.Object.Name != filepath.Join(dir, "infra.yaml") {
 			t.Errorf("problem %v does not name the file", p)
@@ -135,7 +112,7 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 
 func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
-	write(t, dir, "all.yaml", hostedClusterYAML+"---"+infraYAML+"---"+serviceYAML)
+	lab.WriteFile(t, hostedClusterYAML+"---"+infraYAML+"---"+serviceYAML, dir, "all.yaml")
 	config := watch.Config{Manifests: dir, File: file}
 	t.Run("first start", func(t *testing.T) {
 		await(t, run(t, config), "the first sync", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
@@ -156,8 +133,8 @@ func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 // TestSnapshotFileOfAnEarlierRelease starts from a file as earlier releases write it.
 func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "snapshot.json", `{"version":1,"written":"2026-01-02T03:04:05Z","objects":{
-		"hostedClusters":[{"metadata":{"name":"demo","namespace":"clusters"},"spec":{"dns":{"baseDomain":"example.com"}}}]}}`)
+	lab.WriteFile(t, `{"version":1,"written":"2026-01-02T03:04:05Z","objects":{
+		"hostedClusters":[{"metadata":{"name":"demo","namespace":"clusters"},"spec":{"dns":{"baseDomain":"example.com"}}}]}}`, dir, "snapshot.json")
 	store := run(t, watch.Config{Manifests: filepath.Join(dir, "gone"), File: filepath.Join(dir, "snapshot.json")})
 	if s := store.Snapshot(); s == nil || len(s.Clusters) != 1 {
 		t.Errorf("the snapshot is %+v", s)
@@ -169,8 +146,8 @@ func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
 
 func TestUnusableSnapshotFileIsRenamed(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
-	write(t, filepath.Dir(file), "snapshot.json", `{"version": 99, "objects": {}}`)
-	write(t, dir, "all.yaml", hostedClusterYAML)
+	lab.WriteFile(t, `{"version": 99, "objects": {}}`, filepath.Dir(file), "snapshot.json")
+	lab.WriteFile(t, hostedClusterYAML, dir, "all.yaml")
 	await(t, run(t, watch.Config{Manifests: dir, File: file}), "a sync without the file", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
 	if _, err := os.Stat(file + ".unusable"); err != nil {
 		t.Error(err)

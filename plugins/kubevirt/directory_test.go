@@ -253,11 +253,9 @@ func TestSnapshotFileRestoresTheDirectory(t *testing.T) {
 // TestSnapshotFileOfAnEarlierRelease loads a file as earlier releases write it.
 func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
-	if err := os.WriteFile(path, []byte(`{"version":1,"written":"2026-01-02T03:04:05Z","scope":"network clusters/vlan","instances":[`+
+	lab.Must(t, os.WriteFile(path, []byte(`{"version":1,"written":"2026-01-02T03:04:05Z","scope":"network clusters/vlan","instances":[`+
 		`{"namespace":"clusters-demo","name":"w1","uid":"","created":"2026-01-01T00:00:00Z","machine":"w1","hostname":"w1","interfaces":[{"name":"vlan","mac":"`+macA+`"}]}`+
-		`],"machines":[{"namespace":"clusters-demo","name":"stopped","interfaces":["vlan"]}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		`],"machines":[{"namespace":"clusters-demo","name":"stopped","interfaces":["vlan"]}]}`), 0o600))
 	d := testDirectory(path)
 	d.load()
 	if got := d.state().AsOf; !got.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {

@@ -16,9 +16,7 @@ import (
 
 func TestRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(file, []byte("# nothing\n---\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\n---\n{\"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"b\"}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(file, []byte("# nothing\n---\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\n---\n{\"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"b\"}}\n"), 0o600))
 	in := strings.NewReader("apiVersion: v1\nkind: List\nitems: [{kind: ConfigMap, metadata: {name: c}}, {kind: Secret, metadata: {name: d}}]\n")
 	all, err := Read([]string{file, "-"}, in)
 	lab.Must(t, err)

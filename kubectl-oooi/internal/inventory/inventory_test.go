@@ -28,7 +28,7 @@ func TestWaitForDeletionNamesAnAPIThatIsDown(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "undiscovered", ControllerManager: true})
 	c, err := client.New(cp.RESTConfig(), client.Options{})
 	lab.Must(t, err)
-	if err := cp.ApplyYAML(t.Context(), []byte(`
+	cp.MustApply(t, `
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: {name: v1.down.example.com}
@@ -37,9 +37,7 @@ spec: {group: down.example.com, version: v1, groupPriorityMinimum: 100, versionP
 apiVersion: v1
 kind: Namespace
 metadata: {name: deleted, labels: {app.kubernetes.io/managed-by: oooi}}
-`)); err != nil {
-		t.Fatal(err)
-	}
+`)
 	e := inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: "deleted"}
 	if deleted, err := e.Delete(t.Context(), c); err != nil || deleted {
 		t.Fatalf("deleted a namespace without its UID: %t, error %v", deleted, err)
@@ -69,7 +67,7 @@ func TestWaitForDeletionNamesWhatRemains(t *testing.T) {
 	lab.Must(t, err)
 	namespace := cp.Namespace(t)
 	waiting := namespace + "-waiting"
-	if err := cp.ApplyYAML(t.Context(), []byte(`
+	cp.MustApply(t, `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: held, namespace: `+namespace+`, finalizers: [example.com/hold, example.com/audit]}
@@ -77,9 +75,7 @@ metadata: {name: held, namespace: `+namespace+`, finalizers: [example.com/hold, 
 apiVersion: v1
 kind: Namespace
 metadata: {name: `+waiting+`}
-`)); err != nil {
-		t.Fatal(err)
-	}
+`)
 	entries := []inventory.Entry{{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "held"}, {APIVersion: "v1", Kind: "Namespace", Name: waiting}}
 	for _, e := range entries {
 		lab.Must(t, c.Delete(t.Context(), e.Object()))

@@ -44,12 +44,10 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
 	s := &site{t, lab.NewNamespace(t), lab.NewNamespace(t)}
-	if err := lab.Cable(
+	lab.Must(t, lab.Cable(
 		lab.End{In: s.server, Device: "net1", Addresses: []string{"192.0.2.4/24", "2001:db8::4/64"}},
 		lab.End{In: s.client, Device: "net1", Addresses: []string{"192.0.2.10/24", "192.0.2.11/24", "192.0.2.130/24", "2001:db8::10/64"}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	for _, at := range []netip.AddrPort{server4, server6} {
 		var l net.Listener
 		if err := s.server.Do(func() (err error) {
@@ -105,9 +103,7 @@ func (s *site) apply(c Config) *Config {
 func (s *site) read(c *Config) *State {
 	s.Helper()
 	var state *State
-	if err := s.server.Do(func() (err error) { state, err = c.Read(); return err }); err != nil {
-		s.Fatal(err)
-	}
+	lab.Must(s, s.server.Do(func() (err error) { state, err = c.Read(); return err }))
 	return state
 }
 
