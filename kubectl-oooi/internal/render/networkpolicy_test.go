@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -285,21 +284,7 @@ func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 
 // TestStandaloneProxyPorts checks the policy of a standalone proxy, whose pods have no label of an Infra.
 func TestStandaloneProxyPorts(t *testing.T) {
-	known, err := setup.ReadFiles([]string{"-"}, strings.NewReader(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: edge, namespace: clusters}
-spec:
-  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100}
-  backends:
-  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: shop, targetPort: 5000}
-  - {name: dns, hostname: dns.example.com, port: 53, protocol: UDP, targetService: dns, targetNamespace: shop, targetPort: 53}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`), "default", nil)
+	known, err := setup.ReadFiles([]string{"testdata/standalone.yaml"}, nil, "default", nil)
 	lab.Must(t, err)
 	plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
 	lab.Must(t, err)

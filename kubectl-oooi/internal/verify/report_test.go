@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -72,23 +73,8 @@ func TestReportFormats(t *testing.T) {
 	r.add(Result{Name: "apps-https", Group: GroupApps, Title: "VMs reach apps", Status: output.Passed, Requests: []Request{{Client: VLAN, Label: "console", Took: second, Note: "it is not available"}}})
 	var text, whole, junit bytes.Buffer
 	lab.Must(t, errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)))
-	const want = `pass   dns-vlan-names          names resolve (1s)
-fail   tls-api                 VMs reach it (2 requests, at most 1s)
-       from pod: api & others: refused
-       -> repair it
-skip   apps-http               VMs reach apps: no apps
-error  mtu-vlan                packets pass: no pod
-pass   apps-https              VMs reach apps (1s)
-       from vlan: console: 1s, it is not available
-Infra clusters/demo: 2 passed, 1 failed, 1 not run, 1 skipped, in 1s
-Run 'kubectl oooi doctor demo -n clusters' to find the cause.
-`
-	if text.String() != want {
-		t.Errorf("got\n%swant\n%s", &text, want)
-	}
-	if !strings.Contains(whole.String(), "       from vlan: api: 1s\n") {
-		t.Errorf("the wide report has no successful request:\n%s", &whole)
-	}
+	golden.Check(t, "testdata/report.txt", text.String())
+	golden.Check(t, "testdata/report-wide.txt", whole.String())
 	for _, want := range []string{
 		`tests="5" failures="1" errors="1" skipped="1"`, `<failure message="VMs reach it">from pod: api &amp; others: refused&#xA;repair it</failure>`,
 		`<error message="no pod"></error>`, `<skipped message="no apps"></skipped>`,
