@@ -112,7 +112,7 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 
 func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
-	lab.WriteFile(t, hostedClusterYAML+"---"+infraYAML+"---"+serviceYAML, dir, "all.yaml")
+	lab.WriteFile(t, hostedClusterYAML+infraYAML+serviceYAML, dir, "all.yaml")
 	config := watch.Config{Manifests: dir, File: file}
 	t.Run("first start", func(t *testing.T) {
 		await(t, run(t, config), "the first sync", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
