@@ -78,7 +78,8 @@ func TestRestrictedRefuses(t *testing.T) {
 			return []string{err.Error()}
 		}
 		tls := got.TLSClientConfig
-		want := rest.Config{Host: got.Host, BearerToken: got.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: tls.CAData, CertData: tls.CertData, KeyData: tls.KeyData}}
+		want := rest.Config{Host: got.Host, BearerToken: got.BearerToken}
+		want.TLSClientConfig = rest.TLSClientConfig{CAData: tls.CAData, CertData: tls.CertData, KeyData: tls.KeyData}
 		if !reflect.DeepEqual(*got, want) {
 			t.Errorf("%s: more than a server, a CA and credentials: %#v", line, *got)
 		}

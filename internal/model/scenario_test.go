@@ -71,8 +71,9 @@ type settings struct {
 }
 
 var apiVersions = map[string]string{
-	"HostedCluster": "hypershift.openshift.io/v1beta1", "Infra": "hostedcluster.densityops.com/v1alpha1", "ProxyServer": "hostedcluster.densityops.com/v1alpha1",
-	"Service": "v1", "Route": "route.openshift.io/v1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
+	"HostedCluster": "hypershift.openshift.io/v1beta1", "Infra": "hostedcluster.densityops.com/v1alpha1",
+	"ProxyServer": "hostedcluster.densityops.com/v1alpha1",
+	"Service":     "v1", "Route": "route.openshift.io/v1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
 }
 
 func (s *scenario) run(line string) []string {
@@ -133,7 +134,8 @@ func (s *scenario) change(kind, qualifiedName, change string) {
 	object, exists := s.objects[key]
 	if !exists {
 		namespace, name, _ := strings.Cut(qualifiedName, "/")
-		object = lab.Merge(fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s}}", apiVersions[kind], kind, namespace, name), s.templates[kind])
+		created := fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s}}", apiVersions[kind], kind, namespace, name)
+		object = lab.Merge(created, s.templates[kind])
 	}
 	s.objects[key] = lab.Merge(object, change)
 }

@@ -17,8 +17,8 @@ const (
 	byEditor = `{manager: edit, operation: Update, time: "2026-01-02T00:00:00Z", fieldsType: FieldsV1, fieldsV1: `
 )
 
-// TestFieldsOf runs the transcript testdata/fields/fields.txt: "all LIVE => MERGED", or "foreign" for an object of another site as well. SETUP and EDIT begin an
-// entry of managedFields, and X200 is a long text.
+// TestFieldsOf runs the transcript testdata/fields/fields.txt: "all LIVE => MERGED", or "foreign" for an object of another site as
+// well. SETUP and EDIT begin an entry of managedFields, and X200 is a long text.
 func TestFieldsOf(t *testing.T) {
 	expand := strings.NewReplacer("SETUP ", bySetup, "EDIT ", byEditor, "X200", strings.Repeat("x", 200))
 	golden.Transcript(t, "testdata/fields/fields.txt", func(line string) (output []string) {

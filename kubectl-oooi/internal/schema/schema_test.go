@@ -29,7 +29,8 @@ func TestValuesThatTheSchemaRefuses(t *testing.T) {
 	golden.Transcript(t, "testdata/values.txt", func(line string) []string {
 		kind, change, _ := strings.Cut(line, " ")
 		if kind == "backend" {
-			change = "{backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetNamespace: tools, " + change + "}]}"
+			const backend = "name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetNamespace: tools, "
+			change = "{backends: [{" + backend + change + "}]}"
 		}
 		s, u := object(t, lab.Merge(proxy, "{spec: "+change+"}"))
 		before := u.DeepCopy()

@@ -300,14 +300,16 @@ func (r *script) run(line string) []string {
 		r.applyReplicaStatus(pod, cmp.Or(change, "{}"))
 	case "backend":
 		before := r.proxy.DeepCopy()
-		r.proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: argument, Hostname: "api.demo." + r.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: r.namespace}}
-		r.proxy.Spec.Backends[0].TargetPort.IntVal = 443
+		backend := v1alpha1.ProxyBackend{Name: argument, Port: 6443, TargetService: "other", TargetNamespace: r.namespace}
+		backend.Hostname, backend.TargetPort.IntVal = "api.demo."+r.namespace+".example.com", 443
+		r.proxy.Spec.Backends = []v1alpha1.ProxyBackend{backend}
 		lab.Must(r, r.client.Patch(r.Context(), &r.proxy, client.MergeFrom(before)))
 	case "dns":
 		r.dns.setAddress(argument)
 	case "problems":
 		r.dhcp.setProblems(map[string][]problem.Problem{
-			"warn": {problem.Warned(problem.Code(words[1]), model.Ref{}, "%s", words[2])}, "fail": {problem.Failed(problem.Code(words[1]), model.Ref{}, "%s", words[2])},
+			"warn": {problem.Warned(problem.Code(words[1]), model.Ref{}, "%s", words[2])},
+			"fail": {problem.Failed(problem.Code(words[1]), model.Ref{}, "%s", words[2])},
 		}[words[0]]...)
 	case "infra", "proxy":
 		object := map[string]client.Object{"infra": &r.infra, "proxy": &r.proxy}[command]
@@ -330,7 +332,8 @@ func (r *script) run(line string) []string {
 		}
 		return []string{
 			fmt.Sprintf("proxy: Service %s, Deployment %s, generation %d", p.ServiceName, p.DeploymentName, p.ObservedGeneration),
-			fmt.Sprintf("Infra: %+v, %d problems, %d metrics of readiness", r.infra.Status.ComponentStatus, len(r.problems.Sites()["Infra "+r.namespace+"/demo"]), testutil.CollectAndCount(r.registry, "xdsd_ready")),
+			fmt.Sprintf("Infra: %+v, %d problems, %d metrics of readiness", r.infra.Status.ComponentStatus,
+				len(r.problems.Sites()["Infra "+r.namespace+"/demo"]), testutil.CollectAndCount(r.registry, "xdsd_ready")),
 		}
 	default:
 		r.Fatalf("unknown command %s", line)
