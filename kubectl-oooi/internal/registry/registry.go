@@ -126,9 +126,10 @@ func (r *Registry) find(s *site.Site) {
 	var addresses []netip.Addr
 	if address, err := netip.ParseAddr(r.Host); err == nil {
 		addresses = append(addresses, address)
-	} else if view := resolve.OnVLAN(s.Snapshot, &model.Objects{Infras: s.Facts.Infras()}, r.Host, s.Model.NetworkAttachment); view != nil && view.Result != resolve.PassedOn {
-		if addresses = view.Addresses; len(addresses) == 0 {
-			r.Denied, r.Missing = true, "DNS on the VLAN has no address for the name: "+cmp.Or(view.Why, "its records have none")
+	} else if view := resolve.OnVLAN(s.Snapshot, &model.Objects{Infras: s.Facts.Infras()}, r.Host, s.Model.NetworkAttachment); view != nil {
+		addresses = view.Addresses
+		if r.Denied = view.Result != resolve.PassedOn && len(addresses) == 0; r.Denied {
+			r.Missing = "DNS on the VLAN has no address for the name: " + cmp.Or(view.Why, "its records have none")
 			if r.Remedy = fmt.Sprintf(allow, r.Host); view.Cluster != nil { // whose names egress does not accept
 				r.Remedy = "add an address of " + r.Host + " to spec.infraComponents.dns.records of the Infra"
 			}
