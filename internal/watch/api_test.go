@@ -66,7 +66,7 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 	})
 
 	// A second VLAN of the cluster. Pods use the proxies that are ready.
-	apply(t, cp, lab.Site{Namespace: ns, Name: "second", VLAN: "198.51.100"}.Infra(
+	cp.MustApply(t, lab.Site{Namespace: ns, Name: "second", VLAN: "198.51.100"}.Infra(
 		"spec: {hostedClusterRef: {name: demo}, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: 198.51.100.4, internalProxyService: 10.96.0.9}}}"))
 	await(t, store, "both proxies", func(s *model.Snapshot) bool { return len(addresses(s.Pod(), "api.demo.example.com")) == 2 })
 	lab.Must(t, cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, `

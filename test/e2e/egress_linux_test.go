@@ -28,7 +28,7 @@ import (
 // Names and addresses outside of the cluster. No node, pod or VLAN has an address in their network.
 const (
 	outsideRegistry, unlisted       = "registry.outside.example", "unlisted.outside.example"
-	registryAddress, parentAddress  = "203.0.113.10:443", "203.0.113.20:3128"
+	registryServer, parentAddress   = "203.0.113.10:443", "203.0.113.20:3128"
 	outsideNetwork                  = "203.0.113.0/24"
 	pulledRepository, pulledVersion = "tools", "v1"
 )
@@ -83,7 +83,7 @@ func (s *site) serveRegistry(t *testing.T, image string) (digest string, size ui
 		http.ServeFile(w, r, blob(digest))
 	})
 	mux.HandleFunc("GET /v2/"+pulledRepository+"/blobs/{digest}", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, blob(r.PathValue("digest"))) })
-	listener, err := net.Listen("tcp", registryAddress)
+	listener, err := net.Listen("tcp", registryServer)
 	lab.Must(t, err)
 	server := httptest.NewUnstartedServer(mux)
 	_, server.Listener = server.Listener.Close(), listener
@@ -128,7 +128,7 @@ func TestEgress(t *testing.T) {
 	lab.NeedNode(t, "skopeo")
 	s := newSite(t)
 	digest, size := s.serveRegistry(t, toolsImage)
-	registry, _, _ := net.SplitHostPort(registryAddress)
+	registry, _, _ := net.SplitHostPort(registryServer)
 	for _, name := range []string{outsideRegistry, unlisted} {
 		upstreamAddresses.Store(name+".", registry)
 		t.Cleanup(func() { upstreamAddresses.Delete(name + ".") })
@@ -138,7 +138,7 @@ func TestEgress(t *testing.T) {
 	if routes := vm.Run(t, "ip", "route"); !regexp.MustCompile(`^198\.18\.50\.0/24 dev eth0 [^\n]*\n$`).MatchString(routes) {
 		t.Errorf("the VM has routes besides that of the VLAN:\n%s", routes)
 	}
-	if conn, err := vm.dial(t.Context(), "tcp", registryAddress); !errors.Is(err, syscall.ENETUNREACH) {
+	if conn, err := vm.dial(t.Context(), "tcp", registryServer); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("connecting to the registry without the proxy: %v, %v", conn, err)
 	}
 	if got := s.pull(t, vm); got != digest {
@@ -164,7 +164,7 @@ func TestEgress(t *testing.T) {
 			return ""
 		}
 		tunnels.Add(1)
-		return registryAddress
+		return registryServer
 	})
 	upstreamAddresses.Delete(outsideRegistry + ".") // the proxy of the site resolves the name
 	s.cp.MustApply(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: parent-proxy, namespace: clusters}, stringData: {authorization: %s}}", credentials))
