@@ -105,7 +105,8 @@ func (b *proxyBench) measureNames(n int) {
 		egress = fmt.Sprintf(`{"hosts": [%s], "allowAddresses": ["198.19.255.0/24"]}`, strings.Join(hosts, ","))
 	}
 	infras := schema.GroupVersionResource{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Resource: "infras"}
-	b.check(b.objects.patch(b.Context(), infras, namespace, routedCluster, fmt.Sprintf(`{"spec": {"networkConfig": {"dnsServers": [%q]}, "egress": %s}}`, outsideDNS, egress)))
+	b.check(b.objects.patch(b.Context(), infras, namespace, routedCluster,
+		fmt.Sprintf(`{"spec": {"networkConfig": {"dnsServers": [%q]}, "egress": %s}}`, outsideDNS, egress)))
 	envoy := b.startEnvoy(nil)
 	defer envoy.Kill(b)
 	last := func() error { return b.expect(envoyAddress, lab.ClientHello(b, "api."+routedDomain), kas) }

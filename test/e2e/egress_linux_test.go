@@ -35,8 +35,11 @@ const (
 
 // closedInfra returns an Infra of a VLAN without a router, whose VMs reach nothing but the registry. more are further fields of egress.
 func closedInfra(more string) string {
-	return infraOn(demo, fmt.Sprintf("spec: {networkConfig: {gateway: null}, infraComponents: {dns: {forward: Deny}}, egress: {hosts: [%s], allowAddresses: [%s]%s}}",
-		outsideRegistry, outsideNetwork, more))
+	return infraOn(demo, fmt.Sprintf(`
+spec:
+  networkConfig: {gateway: null}
+  infraComponents: {dns: {forward: Deny}}
+  egress: {hosts: [%s], allowAddresses: [%s]%s}`, outsideRegistry, outsideNetwork, more))
 }
 
 // An ociIndex is the index of an OCI image layout or of an image.
@@ -82,7 +85,9 @@ func (s *site) serveRegistry(t *testing.T, image string) (digest string, size ui
 		w.Header().Set("Content-Type", mediaType)
 		http.ServeFile(w, r, blob(digest))
 	})
-	mux.HandleFunc("GET /v2/"+pulledRepository+"/blobs/{digest}", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, blob(r.PathValue("digest"))) })
+	mux.HandleFunc("GET /v2/"+pulledRepository+"/blobs/{digest}", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, blob(r.PathValue("digest")))
+	})
 	listener, err := net.Listen("tcp", registryServer)
 	lab.Must(t, err)
 	server := httptest.NewUnstartedServer(mux)
@@ -167,7 +172,7 @@ func TestEgress(t *testing.T) {
 		return registryServer
 	})
 	upstreamAddresses.Delete(outsideRegistry + ".") // the proxy of the site resolves the name
-	s.cp.MustApply(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: parent-proxy, namespace: clusters}, stringData: {authorization: %s}}", credentials))
+	s.cp.MustApply(t, "{apiVersion: v1, kind: Secret, metadata: {name: parent-proxy, namespace: clusters}, stringData: {authorization: "+credentials+"}}")
 	s.setup(t, closedInfra(fmt.Sprintf(", parentProxy: {url: 'http://%s', secretRef: {name: parent-proxy}}", parentAddress)))
 	if got := s.pull(t, vm); got != digest || tunnels.Load() == 0 {
 		t.Errorf("by the proxy of the site the VM pulled %s, want %s, by %d connections", got, digest, tunnels.Load())
