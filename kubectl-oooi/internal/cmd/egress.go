@@ -65,7 +65,8 @@ func (c *command) runEgress(ctx context.Context, f *output.Flags, name string) e
 		return missing
 	}
 	if len(pages) == 0 {
-		return fmt.Errorf("Infra %s/%s has no DNS or proxy pod; 'kubectl oooi status %s' shows its components", namespace, name, name) //nolint:staticcheck // a kind begins with a capital
+		const none = "Infra %s/%s has no DNS or proxy pod; 'kubectl oooi status %s' shows its components"
+		return fmt.Errorf(none, namespace, name, name) //nolint:staticcheck // a kind begins with a capital
 	}
 	vms, err := vmsByAddress(ctx, r, namespace, name)
 	if err != nil {
@@ -102,7 +103,8 @@ func (c *command) audits(ctx context.Context, to *connection, infra *v1alpha1.In
 		return nil, err
 	}
 	for _, p := range more {
-		if p.Labels[v1alpha1.LabelInfra] == "" && slices.ContainsFunc(proxies, func(s *v1alpha1.ProxyServer) bool { return s.Name == p.Labels[v1alpha1.LabelProxyServer] }) {
+		own := func(s *v1alpha1.ProxyServer) bool { return s.Name == p.Labels[v1alpha1.LabelProxyServer] }
+		if p.Labels[v1alpha1.LabelInfra] == "" && slices.ContainsFunc(proxies, own) { // the others are among the pods of the Infra
 			pods = append(pods, p)
 		}
 	}
