@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,14 +17,30 @@ import (
 // if it is 0.
 func ServeDNS(tb testing.TB, address string, handler dns.HandlerFunc) string {
 	tb.Helper()
-	conn, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", address)
-	Must(tb, err)
-	address = conn.LocalAddr().String()
-	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
+	conn, listener, err := listenDNS(tb.Context(), address)
+	for range 20 { // a free port of UDP may be in use by TCP
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.HasSuffix(address, ":0") {
+			break
+		}
+		conn, listener, err = listenDNS(tb.Context(), address)
+	}
 	Must(tb, err)
 	RunDNS(tb, &dns.Server{PacketConn: conn, Handler: handler})
 	RunDNS(tb, &dns.Server{Listener: listener, Handler: handler})
-	return address
+	return conn.LocalAddr().String()
+}
+
+// listenDNS listens on one port of UDP and TCP.
+func listenDNS(ctx context.Context, address string) (net.PacketConn, net.Listener, error) {
+	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conn.LocalAddr().String())
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, listener, nil
 }
 
 // RunDNS runs a server, which has its socket, until the test ends.
