@@ -50,7 +50,7 @@ func newBootstrapCommand() *cobra.Command {
 			"--metrics-address count as well", parseAddress)
 	flags.Uint16Var(&f.MetricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
 	flags.Uint32Var(&f.MaxConnections, "max-connections", 0,
-		fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors, or one for each 64 KiB of heap, if that is "+
+		fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors, or one for each 80 KiB of heap, if that is "+
 			"less)", bootstrap.DefaultMaxConnections))
 	portsVar(flags, f.PortConnections, "port-max-connections", "maximum numbers of connections to single ports (PORT=NUMBER)", nil)
 	flags.Var(&f.maxHeap, "max-heap",
