@@ -29,7 +29,7 @@ import (
 type outsideDNS struct {
 	mu sync.Mutex
 	// records are the data of records, "TYPE DATA", by name below outside.example.com. "|" separates successive answers, of
-	// which the last one stays.
+	// which the last one stays. A name with the only record "silence" gets no answer.
 	records map[string][]string
 }
 
@@ -41,6 +41,9 @@ func (d *outsideDNS) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	reply := new(dns.Msg).SetReply(q)
 	name := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(q.Question[0].Name), "."), outside)
 	list, known := d.records[name]
+	if slices.Equal(list, []string{"silence"}) {
+		return
+	}
 	if !known {
 		reply.Rcode = dns.RcodeNameError
 	}
@@ -150,10 +153,10 @@ func TestEgressIsAudited(t *testing.T) {
 		exchange(t, conn, "GET", host, "/")
 		_ = conn.Close()
 	}
-	const unlisted = "no route has the name"
+	const unlisted = "no route has the name on this port"
 	want := []audit.Entry{
 		{Name: "a.cdn" + outside, Host: "*.cdn" + outside, Connections: 2},
-		{Name: "gone" + outside, Host: "gone" + outside, Connections: 2, Failures: 2, Failure: "the name has no address that is permitted"},
+		{Name: "gone" + outside, Host: "gone" + outside, Connections: 2, Failures: 2, Failure: "the name does not resolve to a permitted address"},
 		{Name: "other" + outside, Connections: 1, Failures: 1, Failure: unlisted},
 		{Name: "plain-other" + outside, Connections: 1, Failures: 1, Failure: unlisted},
 		{Name: "registry" + outside, Host: "registry" + outside, Connections: 1},
@@ -278,24 +281,32 @@ func (s *site) send(t *testing.T, port int, data []byte) []byte {
 	return answer
 }
 
-// TestEgressByParentProxy reaches names by a proxy that requires credentials.
+// TestEgressByParentProxy reaches names by a proxy that requires credentials, after one whose name the resolver does not answer. The
+// name may resolve to any address, here one on the VLAN.
 func TestEgressByParentProxy(t *testing.T) {
 	t.Setenv("OOOI_PARENT_PROXY_AUTHORIZATION", "Basic dTpw")
 	requests := make(chan string, 10)
-	s, _ := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
-	lab.ConnectProxy(t, s.outside(3)+":3128", func(r *http.Request) string {
+	s, d := startEgress(t, "hosts: [registry.outside.example.com, absent.outside.example.com]")
+	d.mu.Lock()
+	d.records["parent"], d.records["silent"] = []string{"A " + s.IP(43)}, []string{"silence"}
+	d.mu.Unlock()
+	lab.ConnectProxy(t, s.IP(43)+":3128", func(r *http.Request) string {
 		requests <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
 		if !strings.HasPrefix(r.Host, "registry") {
 			return ""
 		}
 		return s.outside(1) + ":443"
 	})
-	s.update(t, lab.Merge(s.infraYAML(), fmt.Sprintf(
-		"spec: {egress: {hosts: [registry.outside.example.com, absent.outside.example.com], parentProxy: {url: 'http://%s:3128', secretRef: {name: parent}}}}", s.outside(3))))
-	lab.Poll(t, "a connection by the parent proxy", func() bool {
-		got, _ := s.reach(t, 443, hello{sni: "registry" + outside})
-		return got == "outside" && len(requests) > 0
-	})
+	s.await(t, 443, hello{sni: "registry" + outside}, "outside")
+	for _, parent := range []string{"silent", "parent"} {
+		s.update(t, lab.Merge(s.infraYAML(), fmt.Sprintf(
+			"spec: {networkConfig: {dnsServers: [%s]}, egress: {hosts: [registry.outside.example.com, absent.outside.example.com], "+
+				"parentProxy: {url: 'http://%s:3128', secretRef: {name: parent}}}}", s.outside(53), parent+outside)))
+		lab.Poll(t, "connections by the parent proxy "+parent, func() bool {
+			got, _ := s.reach(t, 443, hello{sni: "registry" + outside})
+			return parent == "silent" && got == "" || got == "outside" && len(requests) > 0
+		})
+	}
 	if got, want := <-requests, "CONNECT registry.outside.example.com:443 Basic dTpw"; got != want {
 		t.Errorf("the parent proxy got %q, want %q", got, want)
 	}

@@ -32,7 +32,7 @@ type Resolver struct {
 	Log    *slog.Logger
 
 	refused *prometheus.CounterVec
-	// logged has the removed addresses that were logged last, by question. Envoy asks again every few seconds.
+	// logged has the removed addresses or the error that were logged last, by question. Envoy asks again every few seconds.
 	logged *lru.Cache[dns.Question, string]
 }
 
@@ -173,6 +173,10 @@ func (r *Resolver) resolve(q *dns.Msg) *dns.Msg {
 	if err != nil {
 		return r.fail(q, "no_answer", err)
 	}
+	name := strings.ToLower(strings.TrimSuffix(q.Question[0].Name, "."))
+	if slices.Contains(policy.Parents, name) {
+		return reply
+	}
 	before := len(reply.Answer)
 	var removed []string
 	reply.Answer = slices.DeleteFunc(reply.Answer, func(rr dns.RR) bool {
@@ -188,7 +192,7 @@ func (r *Resolver) resolve(q *dns.Msg) *dns.Msg {
 		if last, _ := r.logged.Get(q.Question[0]); last != fmt.Sprint(removed) {
 			r.logged.Add(q.Question[0], fmt.Sprint(removed))
 			r.Log.Warn("a name of egress has an address that is not permitted; add its network to egress.allowAddresses if clients may reach it",
-				"name", strings.TrimSuffix(q.Question[0].Name, "."), "addresses", removed)
+				"name", name, "addresses", removed)
 		}
 	}
 	return reply
@@ -196,7 +200,10 @@ func (r *Resolver) resolve(q *dns.Msg) *dns.Msg {
 
 func (r *Resolver) fail(q *dns.Msg, reason string, err error) *dns.Msg {
 	r.refused.WithLabelValues(reason).Inc()
-	r.Log.Warn("cannot resolve a name of egress", "name", strings.TrimSuffix(q.Question[0].Name, "."), "err", err)
+	if last, _ := r.logged.Get(q.Question[0]); last != err.Error() {
+		r.logged.Add(q.Question[0], err.Error())
+		r.Log.Warn("cannot resolve a name of egress", "name", strings.TrimSuffix(q.Question[0].Name, "."), "err", err)
+	}
 	return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 }
 

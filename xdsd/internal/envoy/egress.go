@@ -35,15 +35,19 @@ const (
 
 // egressCache returns the cache of names, which the filter and the cluster share.
 func (t *translator) egressCache(upstream string) *dnscachev3.DnsCacheConfig {
-	resolver := &caresv3.CaresDnsResolverConfig{
-		Resolvers:          []*corev3.Address{message.Address(t.options.Resolver.Addr().String(), t.options.Resolver.Port())},
-		DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
-	}
 	return &dnscachev3.DnsCacheConfig{
 		Name: upstream, DnsLookupFamily: clusterv3.Cluster_V4_PREFERRED,
 		HostTtl: durationpb.New(egressNameTime), MaxHosts: wrapperspb.UInt32(maxEgressNames),
-		TypedDnsResolverConfig: &corev3.TypedExtensionConfig{Name: "envoy.network.dns_resolver.cares", TypedConfig: t.wrap("resolver", resolver)},
+		TypedDnsResolverConfig: t.egressResolver(),
 	}
+}
+
+// egressResolver returns the resolver of names outside of the cluster.
+func (t *translator) egressResolver() *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{Name: "envoy.network.dns_resolver.cares", TypedConfig: t.wrap("resolver", &caresv3.CaresDnsResolverConfig{
+		Resolvers:          []*corev3.Address{message.Address(t.options.Resolver.Addr().String(), t.options.Resolver.Port())},
+		DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
+	})}
 }
 
 // egressCluster changes a cluster to one whose endpoint is the name that the client sent, or the proxy that connects to it.
@@ -51,6 +55,9 @@ func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
 	c.EdsClusterConfig, c.OutlierDetection = nil, nil
 	if u.Parent != nil {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
+		c.TypedDnsResolverConfig = t.egressResolver()
+		// Otherwise Envoy takes no further clusters while the name does not resolve.
+		c.WaitForWarmOnInit = wrapperspb.Bool(false)
 		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: u.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
 			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
 				Endpoint: &endpointv3.Endpoint{Address: message.Address(u.Parent.Host, u.Parent.Port)},
