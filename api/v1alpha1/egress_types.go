@@ -17,7 +17,8 @@ const (
 )
 
 // Egress lets VMs connect to names outside of the cluster through the proxy, which passes TLS through, and to NTP servers. DNS on
-// the VLAN answers the names in hosts with the addresses of the proxy.
+// the VLAN answers the names in hosts with the addresses of the proxy. Lists are atomic: applying one replaces it, so that no
+// name stays allowed that the applied file does not have.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.hosts) || has(self.ntp)",message="needs hosts, ntp, or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, h == '*') || (has(self.allowAll) && self.allowAll)",message="'*' allows every name: it also needs allowAll: true",fieldPath=".hosts",reason=FieldValueForbidden
@@ -26,7 +27,7 @@ type Egress struct {
 	// Hosts are the names that VMs may connect to: a name, "*." and a domain for all names below it, or "*" for all
 	// names. Names of the hosted cluster take precedence. Applied live; "*" by setup, because it replaces the upstream resolvers.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1024
 	Hosts []EgressHost `json:"hosts,omitempty"`
@@ -36,7 +37,7 @@ type Egress struct {
 	// sends the proxy's IPv4 addresses as option 42, unless dhcp.options has that option. Applied live; the first server by setup,
 	// because it changes DHCP, the Service and the NetworkPolicy.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	NTP []NTPServer `json:"ntp,omitempty"`
@@ -46,9 +47,10 @@ type Egress struct {
 	AllowAll bool `json:"allowAll,omitempty"`
 
 	// Ports are the ports on which the proxy accepts the names in hosts, which are also those that it connects to: port 80 for HTTP
-	// requests, by their Host, and others for TLS, by SNI. Default: 443. Applied live.
+	// requests, by their Host, and others for TLS, by SNI. Port 80 cannot be used with parentProxy. Default: 443. Applied live by the
+	// proxy; by setup to the Service and the NetworkPolicy.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:Minimum=1
 	// +kubebuilder:validation:items:Maximum=65535
@@ -59,23 +61,24 @@ type Egress struct {
 	// +optional
 	ParentProxy *ParentProxy `json:"parentProxy,omitempty"`
 
-	// AllowAddresses are networks that names may resolve to although they are not public, such as that of a registry at
-	// the site. Applied live.
+	// AllowAddresses are networks that any of the names may resolve to although they are not public, such as that of a registry at
+	// the site. Applied live by the proxy; by setup to the NetworkPolicy.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	AllowAddresses []CIDR `json:"allowAddresses,omitempty"`
 
-	// DenyAddresses are networks that no name may resolve to. They take precedence over allowAddresses. Applied live.
+	// DenyAddresses are networks that no name may resolve to. They take precedence over allowAddresses. Applied live by the
+	// proxy; by setup to the NetworkPolicy.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	DenyAddresses []CIDR `json:"denyAddresses,omitempty"`
 }
 
 // ParentProxy is an HTTP proxy that connects to names by CONNECT (RFC 9110, section 9.3.6).
 type ParentProxy struct {
-	// URL is "http://host:port". Applied live.
+	// URL is "http://host:port". The upstream resolvers of the VLAN resolve a name, to any address. Applied live.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^http://([a-zA-Z0-9.-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}/?$`
@@ -90,7 +93,7 @@ type ParentProxy struct {
 // EgressHost is a name that VMs may connect to.
 //
 // +kubebuilder:validation:MaxLength=253
-// +kubebuilder:validation:XValidation:rule=`self == '*' || self.matches(r'^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')`,message="must be a name such as quay.io or *.quay.io, in lower case"
+// +kubebuilder:validation:XValidation:rule=`self == '*' || self.matches(r'^(\*\.)?([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$')`,message="must be a name such as quay.io or *.quay.io, in lower case"
 type EgressHost string
 
 // NTPServer is the name or the address of an NTP server. The last label of a name begins with a letter, so that no name is read as

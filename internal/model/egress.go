@@ -22,6 +22,8 @@ type Egress struct {
 	Deny  []netip.Prefix `json:"deny,omitempty"`
 	// Resolvers are the upstream resolvers; empty for those of the pod.
 	Resolvers []Resolver `json:"resolvers,omitempty"`
+	// Parents are the names of parent proxies, which may resolve to any address.
+	Parents []string `json:"parents,omitempty"`
 }
 
 // ParentProxy is a proxy that connects to names of egress by CONNECT.
@@ -50,7 +52,7 @@ func parseParentProxy(in *v1alpha1.ParentProxy) (*ParentProxy, error) {
 	if err != nil || port == 0 || u.Hostname() == "" || u.Scheme != "http" || u.User != nil {
 		return nil, fmt.Errorf("%q must be http://host:port", in.URL)
 	}
-	return &ParentProxy{Host: u.Hostname(), Port: uint16(port), Authorized: in.SecretRef != nil}, nil
+	return &ParentProxy{Host: strings.ToLower(u.Hostname()), Port: uint16(port), Authorized: in.SecretRef != nil}, nil
 }
 
 // egressHTTPPort is the port of egress with HTTP requests instead of TLS.
@@ -109,6 +111,9 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 	if upstream.Parent, err = parseParentProxy(in.ParentProxy); err != nil {
 		p.found.add(owner, ReasonInvalidAddress, "spec.egress.parentProxy.url: %v: no name is forwarded", err)
 		return
+	}
+	if upstream.Parent != nil {
+		e.Parents = append(e.Parents, upstream.Parent.Host)
 	}
 	var ports []int32
 	for _, port := range in.EffectivePorts() {
@@ -208,13 +213,22 @@ func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
 		return "", err
 	}
 	parent, wild := strings.CutPrefix(name, "*.")
-	if suffix, _ := publicsuffix.PublicSuffix(parent); wild && suffix == parent {
+	if label := parent[strings.LastIndexByte(parent, '.')+1:]; !wild && label == parent || label[0] < 'a' || label[0] > 'z' {
+		return "", fmt.Errorf("%q must be a name with a domain, such as quay.io: no address, and no single label", host)
+	}
+	// Also a parent all of whose children are public suffixes, such as compute.amazonaws.com.
+	if wild && (isPublicSuffix(parent) || isPublicSuffix("a."+parent)) {
 		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix: list the domains below it", name, parent)
 	}
 	if cluster != nil && (cluster.owns(parent) || slices.ContainsFunc(cluster.AppsDomains, func(domain string) bool { return within(parent, domain) })) {
 		return "", fmt.Errorf("%s is in a domain of %s: its names lead to the hosted cluster", name, cluster.Ref)
 	}
 	return name, nil
+}
+
+func isPublicSuffix(name string) bool {
+	suffix, _ := publicsuffix.PublicSuffix(name)
+	return suffix == name
 }
 
 // sortedPrefixes returns a sorted list without duplicates.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits of a domain name without its root label (RFC 1035 section 2.3.4).
@@ -44,7 +45,10 @@ func checkLabel(label string) error {
 	if label[0] == '-' || label[len(label)-1] == '-' {
 		return fmt.Errorf("label %q begins or ends with a hyphen", label)
 	}
-	for _, c := range []byte(label) {
+	for _, c := range label {
+		if c >= utf8.RuneSelf {
+			return fmt.Errorf("label %q contains %q: write internationalized names in ASCII, as xn--...", label, c)
+		}
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 			return fmt.Errorf("label %q contains %q", label, c)
 		}

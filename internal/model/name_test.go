@@ -17,6 +17,7 @@ import (
 //	split HOST               host and port
 //	publish NAME             whether a name can be published, and the problem
 //	namespace NAMESPACE/NAME the namespace of a control plane
+//	egress HOST              checks a host of egress
 //	service NAME             the Service that internalProxyService of Infra clusters/demo names
 func TestNames(t *testing.T) {
 	golden.Transcript(t, "testdata/names.txt", func(line string) []string {
@@ -31,6 +32,11 @@ func TestNames(t *testing.T) {
 				return []string{err.Error()}
 			}
 			return []string{name}
+		case "egress":
+			if err := CheckEgressHost(argument); err != nil {
+				return []string{err.Error()}
+			}
+			return []string{"accepted"}
 		case "within":
 			name, domain, _ := strings.Cut(argument, " ")
 			return []string{strconv.FormatBool(within(name, domain))}
