@@ -188,7 +188,7 @@ func bytes(n uint64) string {
 }
 
 // validHost matches the names that egress.hosts accepts.
-var validHost = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+var validHost = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // AllowList returns the field egress with the hosts that VMs used and the names that they asked for in vain, as YAML to review.
 func (r *Report) AllowList() string {

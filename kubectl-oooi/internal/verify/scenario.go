@@ -107,7 +107,8 @@ func Scenarios() []Scenario {
 		},
 		{
 			"egress-registry", GroupEgress, onVLAN, "", "VMs reach a registry of the release image over HTTPS, with a certificate for its name",
-			"run 'kubectl oooi doctor', and see docs/how-to/egress.md if the name leads to the proxy",
+			"list the registry in spec.egress.hosts of the Infra, or check the VLAN's router; 'kubectl oooi egress INFRA -o wide' shows why the proxy " +
+				"closed connections",
 		},
 		{
 			"isolation-names", GroupIsolation, onVLAN, dnsVLANUDP, "names of other hosted clusters do not lead to their addresses on this VLAN",

@@ -106,7 +106,7 @@ func (a *Audit) add(log, name string, common *entryv3.AccessLogCommon, sent, rec
 		a.count(host, client, failure != "", sent, received)
 	case unmatched || name != "": // without a name, connections to the default are those to the API server's address
 		a.unlisted.Inc()
-		failure = "no route has the name"
+		failure = "no route has the name on this port"
 	default:
 		return
 	}
@@ -154,7 +154,7 @@ func failureOf(common *entryv3.AccessLogCommon) string {
 	flags := common.GetResponseFlags()
 	switch {
 	case flags.GetDnsResolutionFailure(), flags.GetNoHealthyUpstream():
-		return "the name has no address that is permitted"
+		return "the name does not resolve to a permitted address"
 	case flags.GetUpstreamConnectionFailure(), flags.GetUpstreamRetryLimitExceeded():
 		return cmp.Or(common.GetUpstreamTransportFailureReason(), "the server does not accept connections")
 	case flags.GetUpstreamOverflow(), flags.GetOverloadManager():

@@ -183,7 +183,7 @@ func (s *ntpServer) check(ctx context.Context, name string, resolver *Resolver) 
 	if err := errors.Join(failures...); err != nil {
 		s.problem = err.Error()
 	} else if len(addresses) == 0 {
-		s.problem = "the name has no permitted address"
+		s.problem = "the name does not resolve to a permitted address"
 	}
 }
 
