@@ -31,11 +31,20 @@ type deployed struct {
 func TestRights(t *testing.T) {
 	d := &deployed{site: newSite(t)}
 	d.exercise()
+	d.reportReplica("{pod: gone}") // control reads the pod from the API server, because its cache has none
 	if d.checkAllRights(); t.Failed() {
 		return
 	}
+	d.reportReplica("")
 	d.revokeEach()
 	d.checkInfraWithoutHostedCluster()
+}
+
+// reportReplica replaces the replicas that the test adds to the proxy's status.
+func (d *deployed) reportReplica(replica string) {
+	d.Helper()
+	lab.Must(d.T, d.management.ApplyStatusYAML(d.Context(), fmt.Appendf(nil,
+		"{apiVersion: hostedcluster.densityops.com/v1alpha1, kind: ProxyServer, metadata: {name: demo, namespace: clusters}, status: {replicas: [%s]}}", replica)))
 }
 
 // exercise makes every daemon use all of its features.
