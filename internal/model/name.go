@@ -47,7 +47,7 @@ func checkLabel(label string) error {
 	}
 	for _, c := range label {
 		if c >= utf8.RuneSelf {
-			return fmt.Errorf("label %q contains %q: write internationalized names in ASCII, as xn--...", label, c)
+			return fmt.Errorf("label %q contains %q: write internationalized names in ASCII (xn--)", label, c)
 		}
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 			return fmt.Errorf("label %q contains %q", label, c)
