@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -54,10 +55,16 @@ func (t *translator) egressResolver() *corev3.TypedExtensionConfig {
 func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
 	c.EdsClusterConfig, c.OutlierDetection = nil, nil
 	if u.Parent != nil {
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-		c.TypedDnsResolverConfig = t.egressResolver()
-		// Otherwise Envoy takes no further clusters while the name does not resolve.
-		c.WaitForWarmOnInit = wrapperspb.Bool(false)
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		if _, err := netip.ParseAddr(u.Parent.Host); err != nil {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
+			c.TypedDnsResolverConfig = t.egressResolver()
+			// Otherwise Envoy takes no further clusters while the name does not resolve, as right after the start of xdsd.
+			c.WaitForWarmOnInit = wrapperspb.Bool(false)
+			c.DnsFailureRefreshRate = &clusterv3.Cluster_RefreshRate{
+				BaseInterval: durationpb.New(200 * time.Millisecond), MaxInterval: durationpb.New(5 * time.Second),
+			}
+		}
 		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: u.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
 			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
 				Endpoint: &endpointv3.Endpoint{Address: message.Address(u.Parent.Host, u.Parent.Port)},
