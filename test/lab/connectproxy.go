@@ -26,12 +26,12 @@ func ConnectProxy(tb testing.TB, address string, target func(*http.Request) stri
 			return
 		}
 		w.WriteHeader(http.StatusOK)
-		from, _, err := http.NewResponseController(w).Hijack()
+		from, read, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			tb.Error(err)
 			return
 		}
-		go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+		go func() { _, _ = io.Copy(to, read); _ = to.Close() }() // the server may have read the first bytes
 		_, _ = io.Copy(from, to)
 		_ = from.Close()
 	}))
