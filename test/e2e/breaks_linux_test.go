@@ -79,7 +79,7 @@ func (s *site) breaks() []siteBreak {
 			case "udp":
 				want = append(want, prefix+"names skip", prefix+"edns skip", prefix+"negative skip", prefix+"upstream skip")
 				if client.name == "vlan" {
-					want = append(want, "mtu-vlan skip", "isolation-names skip")
+					want = append(want, "mtu-vlan skip", "egress-registry skip", "isolation-names skip")
 				}
 			}
 			list = append(list, siteBreak{want, s.drops("demo-dns-0", client.device, fault.match)})

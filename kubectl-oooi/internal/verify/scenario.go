@@ -106,7 +106,7 @@ func Scenarios() []Scenario {
 			"compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
 		},
 		{
-			"egress-registry", GroupEgress, onVLAN, "", "VMs reach a registry of the release image over HTTPS, with a certificate for its name",
+			"egress-registry", GroupEgress, onVLAN, dnsVLANUDP, "VMs reach a registry of the release image over HTTPS, with a certificate for its name",
 			"list the registry in spec.egress.hosts of the Infra, or check the VLAN's router; 'kubectl oooi egress INFRA -o wide' shows why the proxy " +
 				"closed connections",
 		},

@@ -212,7 +212,7 @@ func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Ou
 // resolve returns the first IPv4 address of a target's name with its port, and sets o.DNS.
 func (s source) resolve(ctx context.Context, target *probe.Target, o *probe.Outcome) (netip.AddrPort, error) {
 	err := retry(ctx, attempts, func() (err error) {
-		o.DNS, err = s.query(ctx, &probe.Query{Server: target.Resolver, Network: "udp", Name: target.Name, Type: "A", EDNS: true})
+		o.DNS, err = s.query(ctx, &probe.Query{Server: target.Resolver, Network: "udp", Name: target.Name, Type: "A"})
 		return err
 	})
 	switch {
