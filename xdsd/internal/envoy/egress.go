@@ -61,7 +61,7 @@ func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
 			c.TypedDnsResolverConfig = t.egressResolver()
 			// Otherwise Envoy takes no further clusters while the name does not resolve, as right after the start of xdsd.
 			c.WaitForWarmOnInit = wrapperspb.Bool(false)
-			c.DnsFailureRefreshRate = &clusterv3.Cluster_RefreshRate{
+			c.DnsFailureRefreshRate = &clusterv3.Cluster_RefreshRate{ //nolint:staticcheck // its successor is a type of cluster of its own
 				BaseInterval: durationpb.New(200 * time.Millisecond), MaxInterval: durationpb.New(5 * time.Second),
 			}
 		}
