@@ -62,6 +62,23 @@ func within(name, domain string) bool {
 	return ok && (rest == "" || rest[len(rest)-1] == '.')
 }
 
+// MatchHost returns the route that Envoy selects for a name: that of the name itself or, without it, of the longest wildcard, "*." and a
+// domain or "*"; nil if none matches. host returns the host of a route.
+func MatchHost[R any](routes []R, host func(*R) string, name string) *R {
+	var found *R
+	for i := range routes {
+		r := &routes[i]
+		if host(r) == name {
+			return r
+		}
+		domain, wild := strings.CutPrefix(host(r), "*")
+		if wild && strings.HasSuffix(name, domain) && (found == nil || len(host(found)) < len(host(r))) {
+			found = r
+		}
+	}
+	return found
+}
+
 // splitHost returns the host of "host" or "host:port", without brackets, and the port, 0 if there is none or
 // it is invalid.
 func splitHost(s string) (string, int32) {

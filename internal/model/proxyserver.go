@@ -57,6 +57,11 @@ type Listener struct {
 	Backends bool `json:"backends,omitempty"`
 }
 
+// Find returns the route of a name; nil for none.
+func (l *Listener) Find(name string) *Route {
+	return MatchHost(l.Routes, func(r *Route) string { return r.Host }, name)
+}
+
 // Route routes one name on one port to an upstream.
 type Route struct {
 	// Host is a name in lower case, "*." and a domain for all names below it, or, only for HTTP, "*" for all names.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/audit"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
@@ -115,19 +116,13 @@ func (n *Name) client(address netip.Addr, vms map[netip.Addr]string) *Client {
 	return c
 }
 
-// allowedBy returns the host that allows a name: the longest that matches; empty if none does.
+// allowedBy returns the host that allows a name; empty if none does, as for connections without a name.
 func allowedBy(hosts []string, name string) string {
-	found := ""
-	for _, host := range hosts {
-		suffix, wild := strings.CutPrefix(host, "*")
-		if host == name {
-			return host
-		}
-		if wild && name != "" && strings.HasSuffix(name, suffix) && len(host) > len(found) {
-			found = host
-		}
+	host := model.MatchHost(hosts, func(host *string) string { return *host }, name)
+	if name == "" || host == nil {
+		return ""
 	}
-	return found
+	return *host
 }
 
 // Hosts returns the hosts in egress of an Infra and of its ProxyServers, sorted.

@@ -160,13 +160,9 @@ func (r *Registry) find(s *site.Site) {
 
 // isForwarded reports whether the proxy of the site accepts connections to the registry.
 func (r *Registry) isForwarded(s *site.Site) bool {
-	matches := func(route model.Route) bool {
-		domain, wild := strings.CutPrefix(route.Host, "*")
-		return route.Host == r.Host || wild && strings.HasSuffix(r.Host, domain)
-	}
 	return slices.ContainsFunc(s.Snapshot.ProxyServers, func(p *model.ProxyServer) bool {
 		return p.Infra != nil && *p.Infra == s.Model.Ref && slices.ContainsFunc(p.Listeners, func(l *model.Listener) bool {
-			return l.Port == int32(r.Port) && !l.UDP && !l.HTTP && slices.ContainsFunc(l.Routes, matches)
+			return l.Port == int32(r.Port) && !l.UDP && !l.HTTP && l.Find(r.Host) != nil
 		})
 	})
 }

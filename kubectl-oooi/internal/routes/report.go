@@ -252,18 +252,8 @@ func (l *Listener) Find(name string) *Target {
 	if l.By == ByUDP {
 		return nil
 	}
-	var found *Route
-	for i := range l.Routes {
-		r := &l.Routes[i]
-		if r.Host == name {
-			return &r.Target
-		}
-		if domain, wild := strings.CutPrefix(r.Host, "*"); wild && strings.HasSuffix(name, domain) && (found == nil || len(found.Host) < len(r.Host)) {
-			found = r
-		}
+	if r := model.MatchHost(l.Routes, func(r *Route) string { return r.Host }, name); r != nil {
+		return &r.Target
 	}
-	if found == nil {
-		return nil
-	}
-	return &found.Target
+	return nil
 }

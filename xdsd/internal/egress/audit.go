@@ -175,20 +175,14 @@ func hostOf(p *model.ProxyServer, local *corev3.Address, name string) string {
 		return ""
 	}
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	var found model.Route
 	for _, l := range p.Listeners {
 		if l.UDP || uint32(l.Port) != local.GetSocketAddress().GetPortValue() { //nolint:gosec // the model validates ports
 			continue
 		}
-		for _, r := range l.Routes {
-			suffix, wild := strings.CutPrefix(r.Host, "*")
-			if r.Host == name || wild && strings.HasSuffix(name, suffix) && found.Host != name && len(r.Host) > len(found.Host) {
-				found = r
-			}
+		r := l.Find(name)
+		if r != nil && slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Forward && u.Name == r.Upstream }) {
+			return r.Host
 		}
 	}
-	if !slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Forward && u.Name == found.Upstream }) {
-		return ""
-	}
-	return found.Host
+	return ""
 }
