@@ -33,7 +33,7 @@ func (p *prober) serve(ctx context.Context, l net.Listener) error {
 		stores, loaded := len(hcpviews.Statuses()), len(hcpviews.Snapshots())
 		return stores > 0 && stores == loaded, map[string]int{"stores": stores, "loaded": loaded}
 	}, p.report, func() any { return state{hcpviews.Statuses(), p.problems()} }, prometheus.DefaultGatherer)
-	handler.Handle("GET "+audit.Path, hcpviews.Unlisted())
+	handler.Handle("GET "+audit.Path, daemon.Page(func() any { return hcpviews.Unlisted().Report() }))
 	return daemon.ServeHTTP(ctx, l, handler, hcpviews.Logger())
 }
 

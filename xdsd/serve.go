@@ -14,6 +14,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/audit"
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
@@ -165,7 +166,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 		state.PodProblems = problems.Report().Problems
 		return state
 	}, registry)
-	handler.Handle("GET "+audit.Path, audited.Log)
+	handler.Handle("GET "+audit.Path, daemon.Page(func() any { return audited.Log.Report() }))
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
 		registry.MustRegister(reporter)

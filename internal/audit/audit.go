@@ -4,8 +4,6 @@ package audit
 
 import (
 	"cmp"
-	"encoding/json"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -107,22 +105,16 @@ func (l *Log) Add(client netip.Addr, name string, update func(*Entry)) {
 
 // Report returns the entries of the last hour.
 func (l *Log) Report() Report {
+	now, r := l.now(), Report{Since: l.since, Entries: []Entry{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := Report{Since: l.since, Entries: []Entry{}}
 	for _, names := range l.clients.Values() {
 		for _, e := range names.Values() {
-			if l.now().Sub(e.Last) <= Kept {
+			if now.Sub(e.Last) <= Kept {
 				r.Entries = append(r.Entries, *e)
 			}
 		}
 	}
 	slices.SortFunc(r.Entries, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Client.Compare(b.Client)) })
 	return r
-}
-
-// ServeHTTP implements http.Handler: it responds with the Report.
-func (l *Log) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l.Report()) // on error, the client has closed the connection
 }

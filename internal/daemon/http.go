@@ -33,10 +33,15 @@ func Handler(ready func() (bool, any), problems func() problem.Report, state fun
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	if problems != nil {
-		mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, problems()) })
+		mux.Handle("GET /problems", Page(func() any { return problems() }))
 	}
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, state()) })
+	mux.Handle("GET /state", Page(state))
 	return mux
+}
+
+// Page returns a handler that responds with a value, encoded as JSON. Requests call the function concurrently.
+func Page(content func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, content()) })
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) {
