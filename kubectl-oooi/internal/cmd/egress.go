@@ -16,6 +16,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/audit"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/kubectl-oooi/internal/egress"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
@@ -145,7 +146,7 @@ func vmsByAddress(ctx context.Context, r *read.Reader, namespace, infra string) 
 	}
 	vms := map[netip.Addr]string{}
 	for _, o := range all {
-		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == infra && l.State == "bound" { // leases reports broken ones
+		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == infra && l.State == dhcplease.StateBound { // leases reports broken ones
 			vms[l.Address] = l.VM
 		}
 	}

@@ -57,10 +57,15 @@ func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
 	return rules
 }
 
+// egress returns the egress of the Infra and of its ProxyServer, of those that have it.
+func (in *Input) egress() []*v1alpha1.Egress {
+	return slices.DeleteFunc([]*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress}, func(e *v1alpha1.Egress) bool { return e == nil })
+}
+
 // parentProxyCredentials returns the variable of Envoy's environment with the credentials for the parent proxy; nil if it has none.
 func (in *Input) parentProxyCredentials() []corev1.EnvVar {
-	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
-		if e != nil && e.ParentProxy != nil && e.ParentProxy.SecretRef != nil {
+	for _, e := range in.egress() {
+		if e.ParentProxy != nil && e.ParentProxy.SecretRef != nil {
 			return []corev1.EnvVar{{Name: model.AuthorizationVariable, ValueFrom: &corev1.EnvVarSource{
 				SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: *e.ParentProxy.SecretRef, Key: "authorization"},
 			}}}
@@ -72,10 +77,8 @@ func (in *Input) parentProxyCredentials() []corev1.EnvVar {
 // ntpServers returns egress.ntp of the Infra and of its ProxyServer.
 func (in *Input) ntpServers() []v1alpha1.NTPServer {
 	var list []v1alpha1.NTPServer
-	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
-		if e != nil {
-			list = append(list, e.NTP...)
-		}
+	for _, e := range in.egress() {
+		list = append(list, e.NTP...)
 	}
 	return list
 }
@@ -83,10 +86,8 @@ func (in *Input) ntpServers() []v1alpha1.NTPServer {
 // egressPorts returns the TCP ports of egress, sorted.
 func (in *Input) egressPorts() []int32 {
 	var ports []int32
-	for _, e := range []*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress} {
-		if e != nil {
-			ports = append(ports, e.EffectivePorts()...)
-		}
+	for _, e := range in.egress() {
+		ports = append(ports, e.EffectivePorts()...)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports)
