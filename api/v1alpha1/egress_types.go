@@ -61,8 +61,8 @@ type Egress struct {
 	// +optional
 	ParentProxy *ParentProxy `json:"parentProxy,omitempty"`
 
-	// AllowAddresses are networks that any of the names may resolve to although they are not public, such as that of a registry at
-	// the site. Applied live by the proxy; by setup to the NetworkPolicy.
+	// AllowAddresses are private networks that all names may resolve to, such as the network of a registry at the site. Applied live
+	// by the proxy; by setup to the NetworkPolicy.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
