@@ -216,6 +216,9 @@ func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
 	if label := parent[strings.LastIndexByte(parent, '.')+1:]; !wild && label == parent || label[0] < 'a' || label[0] > 'z' {
 		return "", fmt.Errorf("%q must be a name with a domain, such as quay.io: no address, and no single label", host)
 	}
+	if strings.Contains(name, "_") {
+		return "", fmt.Errorf("%q contains an underscore, which names of hosts do not have", host)
+	}
 	// Also a parent all of whose children are public suffixes, such as compute.amazonaws.com.
 	if wild && (isPublicSuffix(parent) || isPublicSuffix("a."+parent)) {
 		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix: list the domains below it", name, parent)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -182,10 +181,8 @@ func bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %cB", value, units[unit])
 }
 
-// validHost matches the names that egress.hosts accepts.
-var validHost = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
-// AllowList returns the field egress with the hosts that VMs used and the names that they asked for in vain, as YAML to review.
+// AllowList returns the field egress with the hosts that VMs used, and the names that they asked for in vain and that it accepts, as
+// YAML to review.
 func (r *Report) AllowList() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Names that the VMs of Infra %s/%s used or asked for since %s. Review each before you allow it.\n",
@@ -208,7 +205,7 @@ func (r *Report) AllowList() string {
 	}
 	b.WriteString("  # not allowed now:\n")
 	for _, n := range r.Names {
-		if n.Host == "" && validHost.MatchString(n.Name) {
+		if n.Host == "" && model.CheckEgressHost(n.Name) == nil {
 			fmt.Fprintf(&b, "  - %q # %s\n", n.Name, usage([]*Name{n}))
 		}
 	}
