@@ -64,6 +64,10 @@ func TestAnswersAreRecent(t *testing.T) {
 	query("slow.test.", "slow.test.")
 	expect("after it has become slow", func(c upstreamCounts) bool { return c.answers == 2 && c.seconds >= 2*delay.Seconds() }, 0)
 	lab.Must(t, errors.Join(resolver.Shutdown(), <-ended))
+	// A socket that is connected elsewhere holds the port: otherwise the kernel may give it to the forwarder, which would then query itself.
+	holder, err := (&net.Dialer{LocalAddr: conn.LocalAddr()}).DialContext(t.Context(), "udp4", "127.0.0.1:9")
+	lab.Must(t, err)
+	defer func() { _ = holder.Close() }()
 	for range silentRounds {
 		_, _, _ = new(dns.Client).ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("fast.test.", dns.TypeA), server) // fails
 		time.Sleep(time.Second)                                                                                           // for two health checks
