@@ -7,8 +7,8 @@ import (
 // Reasons of a VirtualIngress's condition Ready. Conflict, Contested and Rejected take precedence, then HostClaimed,
 // then the reason of the first backend that has one.
 const (
-	// ReasonResolved is the reason of Ready if it is true: each backend has its Service, and the Ingress
-	// names it.
+	// ReasonResolved is the reason of Ready if it is true: each backend has its Service, the generated objects name it,
+	// and no Gateway refuses them.
 	ReasonResolved = "Resolved"
 	// ReasonNoMatchingService: no Service has a backend's labels, or its name in another namespace.
 	ReasonNoMatchingService = "NoMatchingService"
@@ -19,7 +19,14 @@ const (
 	// ReasonConsentMissing: the Service's namespace does not consent to aliases in the VirtualIngress's
 	// namespace.
 	ReasonConsentMissing = "ConsentMissing"
-	// ReasonUnsupported: a backend uses a feature that is not supported, or that a flag of the controller disables.
+	// ReasonNoReadyEndpoints: the Service has no ready endpoint, and requireEndpoints is set.
+	ReasonNoReadyEndpoints = "NoReadyEndpoints"
+	// ReasonNotAccepted: a Gateway does not accept a route.
+	ReasonNotAccepted = "NotAccepted"
+	// ReasonRefsNotResolved: a Gateway cannot resolve a reference of a route.
+	ReasonRefsNotResolved = "RefsNotResolved"
+	// ReasonUnsupported: a backend uses a feature that is not supported, or that a flag of the controller disables, or the
+	// cluster does not serve the output's kind.
 	ReasonUnsupported = "Unsupported"
 	// ReasonHostClaimed: an older VirtualIngress of another namespace has the same host.
 	ReasonHostClaimed = "HostClaimed"
@@ -37,8 +44,8 @@ const (
 	// AnnotationVirtualIngress is set on a generated object: its VirtualIngress, "namespace/name".
 	AnnotationVirtualIngress = GroupName + "/virtualingress"
 
-	// AnnotationResolution is set on a generated Ingress: the reason of the condition Ready of its VirtualIngress when
-	// the Ingress was last written. A backend with a fault then has the last Service that matched it.
+	// AnnotationResolution is set on a generated Ingress or route: the reason of the condition Ready of its VirtualIngress
+	// when the object was last written. A backend with a fault then has the last Service that matched it.
 	AnnotationResolution = GroupName + "/resolution"
 
 	// AnnotationAllowAliases is set on a Namespace: the namespaces whose VirtualIngresses may have aliases of
@@ -55,7 +62,8 @@ type VirtualIngressStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions contains the condition Ready.
+	// Conditions contains the condition Ready and, for routes, the conditions Accepted and ResolvedRefs that the Gateways
+	// report: False if one is False, Unknown until all have reported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -64,6 +72,11 @@ type VirtualIngressStatus struct {
 	// IngressName is the name of the generated Ingress; absent if it does not exist.
 	// +optional
 	IngressName string `json:"ingressName,omitempty"`
+
+	// Routes are the generated routes that exist.
+	// +optional
+	// +listType=atomic
+	Routes []VirtualIngressRoute `json:"routes,omitempty"`
 
 	// Backends are the results for the backends that select a Service by labels or name one of another namespace: one
 	// for each selector or name, in the order of the spec.
@@ -74,6 +87,17 @@ type VirtualIngressStatus struct {
 	// LoadBalancer is a copy of the Ingress's status.loadBalancer.
 	// +optional
 	LoadBalancer VirtualIngressLoadBalancer `json:"loadBalancer,omitzero"`
+}
+
+// VirtualIngressRoute is a generated route of gateway.networking.k8s.io/v1.
+type VirtualIngressRoute struct {
+	// Kind is HTTPRoute or TLSRoute.
+	// +required
+	Kind VirtualIngressOutput `json:"kind"`
+
+	// Name of the route.
+	// +required
+	Name string `json:"name"`
 }
 
 // VirtualIngressBackendStatus is the Service to which one selector or name resolves, or the fault.
@@ -87,7 +111,7 @@ type VirtualIngressBackendStatus struct {
 	Namespace string `json:"namespace,omitempty"`
 
 	// Service is the name of the Service in use: the one that matches or, if there is a reason, the last one that
-	// matched. Absent if the Ingress must not use any.
+	// matched. Absent if none must be used.
 	// +optional
 	Service string `json:"service,omitempty"`
 
@@ -97,7 +121,7 @@ type VirtualIngressBackendStatus struct {
 	Alias string `json:"alias,omitempty"`
 
 	// Reason is why the selector or name does not resolve to exactly one usable Service: NoMatchingService,
-	// MultipleMatches, PortNotFound, ConsentMissing or Unsupported. Absent if it does.
+	// MultipleMatches, PortNotFound, NoReadyEndpoints, ConsentMissing or Unsupported. Absent if it does.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 

@@ -2,25 +2,43 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// DefaultIngressSuffix is the default suffix of a generated Ingress's name.
+// DefaultIngressSuffix is the default suffix of the names of generated objects.
 const DefaultIngressSuffix = "-generated"
 
-// OnNoMatch is the policy for the Ingress if no Service matches a backend's labels.
+// VirtualIngressOutput is the kind of the objects generated from a VirtualIngress.
+//
+// +kubebuilder:validation:Enum=Ingress;HTTPRoute;TLSRoute
+type VirtualIngressOutput string
+
+const (
+	// OutputIngress generates one Ingress of networking.k8s.io/v1.
+	OutputIngress VirtualIngressOutput = "Ingress"
+
+	// OutputHTTPRoute generates HTTPRoutes of gateway.networking.k8s.io/v1: one for each host and 16 paths.
+	OutputHTTPRoute VirtualIngressOutput = "HTTPRoute"
+
+	// OutputTLSRoute generates TLSRoutes of gateway.networking.k8s.io/v1, which pass TLS through to the backends: one for
+	// each host.
+	OutputTLSRoute VirtualIngressOutput = "TLSRoute"
+)
+
+// OnNoMatch is the policy for the generated objects if no Service matches a backend's labels.
 //
 // +kubebuilder:validation:Enum=Keep;Delete
 type OnNoMatch string
 
 const (
-	// OnNoMatchKeep keeps the Ingress with the last Service that matched.
+	// OnNoMatchKeep keeps the generated objects with the last Service that matched.
 	OnNoMatchKeep OnNoMatch = "Keep"
 
-	// OnNoMatchDelete deletes the Ingress until a Service matches.
+	// OnNoMatchDelete deletes the generated objects until a Service matches.
 	OnNoMatchDelete OnNoMatch = "Delete"
 )
 
-// BackendMode is the kind of Service that the Ingress names as its backend.
+// BackendMode is the kind of Service that the generated objects name as their backend.
 //
 // +kubebuilder:validation:Enum=Direct;Alias
 type BackendMode string
@@ -33,13 +51,30 @@ const (
 	BackendModeAlias BackendMode = "Alias"
 )
 
-// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress that may select its Services by labels. Its policies
-// determine what happens if no Service matches, or several do.
+// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress that may select its Services by labels, and may be
+// written as routes of Gateway API instead. Its policies determine what happens if no Service matches, or several do.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.defaultBackend) || (has(self.rules) && size(self.rules) > 0)",message="needs rules or a defaultBackend",fieldPath=".rules",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !(has(self.defaultBackend) && has(self.defaultBackend.service) && has(self.defaultBackend.service.__namespace__))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
-// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !has(self.rules) || !self.rules.exists(r, has(r.http) && r.http.paths.exists(p, has(p.backend.service) && has(p.backend.service.__namespace__)))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !has(self.rules) || !self.rules.exists(r, has(r.http) && r.http.paths.exists(p, (has(p.backend) && has(p.backend.service) && has(p.backend.service.__namespace__)) || (has(p.backends) && p.backends.exists(b, has(b.service.__namespace__)))) || has(r.tls) && r.tls.backends.exists(b, has(b.service.__namespace__)))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="(has(self.output) && self.output != 'Ingress') == has(self.parentRefs)",message="output HTTPRoute and TLSRoute need parentRefs, the Gateways of the routes; output Ingress must not have them",fieldPath=".parentRefs",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output != 'Ingress') || !(has(self.ingressClassName) || has(self.tls) || has(self.defaultBackend))",message="output HTTPRoute and TLSRoute have no ingressClassName, tls or defaultBackend: the Gateway has the class and the certificates, and a rule without host replaces defaultBackend",fieldPath=".output",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="(has(self.output) && self.output != 'Ingress') || !has(self.rules) || !self.rules.exists(r, has(r.tls) || has(r.http) && r.http.paths.exists(p, has(p.backends) || has(p.headers) || has(p.queryParams) || has(p.method) || has(p.filters) || has(p.timeouts)))",message="an Ingress has one backend for each path, and no tls, backends, headers, queryParams, method, filters or timeouts in rules: set output HTTPRoute or TLSRoute",fieldPath=".rules",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output == 'HTTPRoute') || !has(self.rules) || self.rules.all(r, !has(r.tls) && has(r.http) && r.http.paths.all(p, p.pathType != 'ImplementationSpecific' && (!has(p.backend) || !has(p.backend.service) || has(p.backend.service.port.number)) && (!has(p.backends) || p.backends.all(b, has(b.service.port.number)))))",message="output HTTPRoute needs rules with http, pathType Exact or Prefix, and ports by number",fieldPath=".rules",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output == 'TLSRoute') || !has(self.rules) || self.rules.all(r, has(r.host) && has(r.tls) && !has(r.http) && r.tls.backends.all(b, has(b.service.port.number)))",message="output TLSRoute needs rules with host and tls, without http, and ports by number",fieldPath=".rules",reason=FieldValueInvalid
 type VirtualIngressSpec struct {
+	// Output is the kind of the generated objects. Absent: Ingress. While an object of the previous kind exists, it is kept
+	// until all Gateways have accepted the routes.
+	// +optional
+	Output VirtualIngressOutput `json:"output,omitempty"`
+
+	// ParentRefs are the Gateways, or their listeners, that the generated routes attach to.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	ParentRefs []gatewayv1.ParentReference `json:"parentRefs,omitempty"`
+
 	// IngressClassName is the IngressClass of the controller that serves the Ingress. Absent: the cluster's
 	// default class, if it has one.
 	// +optional
@@ -67,17 +102,22 @@ type VirtualIngressSpec struct {
 	// +optional
 	OnMultiple OnMultiple `json:"onMultiple,omitempty"`
 
-	// OnNoMatch is the policy for the Ingress if no Service matches a backend's labels. Absent: the
+	// OnNoMatch is the policy for the generated objects if no Service matches a backend's labels. Absent: the
 	// controller's --on-no-match, which is Keep by default.
 	// +optional
 	OnNoMatch OnNoMatch `json:"onNoMatch,omitempty"`
 
-	// BackendMode selects whether the Ingress names the selected Services or aliases of them. Absent: Direct.
+	// BackendMode selects whether the generated objects name the selected Services or aliases of them. Absent: Direct.
 	// +optional
 	BackendMode BackendMode `json:"backendMode,omitempty"`
 
-	// Suffix is appended to this object's name to form the Ingress's name. It may be empty. Absent: the
-	// controller's --suffix, which is "-generated" by default.
+	// RequireEndpoints selects a Service only while one of the Services of its path has a ready endpoint. Until then the
+	// last Service stays in use, and the first time nothing is generated.
+	// +optional
+	RequireEndpoints bool `json:"requireEndpoints,omitempty"`
+
+	// Suffix is appended to this object's name to form the names of the generated objects. It may be empty. Absent: the
+	// controller's --suffix, which is "-generated" by default. The name of a route also has a hash of its host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([-.a-z0-9]*[a-z0-9])?$`
@@ -107,6 +147,34 @@ type VirtualIngressRule struct {
 	// HTTP has the paths of the host.
 	// +optional
 	HTTP *VirtualIngressHTTP `json:"http,omitempty"`
+
+	// TLS has the backends to which TLS connections for the host are passed through. It requires output TLSRoute.
+	// +optional
+	TLS *VirtualIngressPassthrough `json:"tls,omitempty"`
+}
+
+// VirtualIngressPassthrough has the backends of TLS connections that are passed through.
+type VirtualIngressPassthrough struct {
+	// Backends share the connections by weight.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Backends []VirtualIngressWeightedBackend `json:"backends"`
+}
+
+// VirtualIngressWeightedBackend is a Service that handles a share of requests or connections.
+type VirtualIngressWeightedBackend struct {
+	// Service handles the requests.
+	// +required
+	Service VirtualIngressService `json:"service"`
+
+	// Weight is the share, in proportion to the sum of all weights. With 0 the Service gets none.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	Weight *int32 `json:"weight,omitempty"`
 }
 
 // VirtualIngressHTTP has the paths of a host.
@@ -134,22 +202,90 @@ const (
 	PathTypeImplementationSpecific PathType = "ImplementationSpecific"
 )
 
-// VirtualIngressPath maps a path to a backend.
+// VirtualIngressPath maps a path to backends. Matches, filters and timeouts are those of an HTTPRoute of
+// gateway.networking.k8s.io/v1, and require output HTTPRoute.
 //
 // +kubebuilder:validation:XValidation:rule="self.pathType == 'ImplementationSpecific' || (has(self.path) && size(self.path) > 0)",message="pathType Exact and Prefix need a path",fieldPath=".path",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="(has(self.backend) ? 1 : 0) + (has(self.backends) ? 1 : 0) + (has(self.filters) && self.filters.exists(f, f.type == 'RequestRedirect') ? 1 : 0) == 1",message="set exactly one of backend, backends and a filter RequestRedirect",fieldPath=".backend",reason=FieldValueRequired
 type VirtualIngressPath struct {
 	// Path of the request. It begins with a slash.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(/.*)?$`
+	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
 	// PathType is how the path is matched.
 	// +required
 	PathType PathType `json:"pathType"`
 
+	// Method of the request. Absent: any method.
+	// +optional
+	Method *gatewayv1.HTTPMethod `json:"method,omitempty"`
+
+	// Headers that the request must have.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Headers []gatewayv1.HTTPHeaderMatch `json:"headers,omitempty"`
+
+	// QueryParams are parameters that the query of the request must have.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	QueryParams []gatewayv1.HTTPQueryParamMatch `json:"queryParams,omitempty"`
+
+	// Filters change requests and responses, or redirect requests.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Filters []VirtualIngressFilter `json:"filters,omitempty"`
+
+	// Timeouts limit requests.
+	// +optional
+	Timeouts *gatewayv1.HTTPRouteTimeouts `json:"timeouts,omitempty"`
+
 	// Backend handles the requests.
+	// +optional
+	Backend *VirtualIngressBackend `json:"backend,omitempty"`
+
+	// Backends share the requests by weight, instead of one backend. They require output HTTPRoute.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Backends []VirtualIngressWeightedBackend `json:"backends,omitempty"`
+}
+
+// VirtualIngressFilter is a filter of an HTTPRoute of gateway.networking.k8s.io/v1.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.requestHeaderModifier) == (self.type == 'RequestHeaderModifier') && has(self.responseHeaderModifier) == (self.type == 'ResponseHeaderModifier') && has(self.requestRedirect) == (self.type == 'RequestRedirect') && has(self.urlRewrite) == (self.type == 'URLRewrite') && has(self.extensionRef) == (self.type == 'ExtensionRef')",message="set the field that belongs to the type, and no other"
+type VirtualIngressFilter struct {
+	// Type is the kind of the filter.
 	// +required
-	Backend VirtualIngressBackend `json:"backend"`
+	// +kubebuilder:validation:Enum=RequestHeaderModifier;ResponseHeaderModifier;RequestRedirect;URLRewrite;ExtensionRef
+	Type gatewayv1.HTTPRouteFilterType `json:"type"`
+
+	// RequestHeaderModifier changes headers of requests.
+	// +optional
+	RequestHeaderModifier *gatewayv1.HTTPHeaderFilter `json:"requestHeaderModifier,omitempty"`
+
+	// ResponseHeaderModifier changes headers of responses.
+	// +optional
+	ResponseHeaderModifier *gatewayv1.HTTPHeaderFilter `json:"responseHeaderModifier,omitempty"`
+
+	// RequestRedirect answers requests with a redirect.
+	// +optional
+	RequestRedirect *gatewayv1.HTTPRequestRedirectFilter `json:"requestRedirect,omitempty"`
+
+	// URLRewrite changes the host or the path of requests.
+	// +optional
+	URLRewrite *gatewayv1.HTTPURLRewriteFilter `json:"urlRewrite,omitempty"`
+
+	// ExtensionRef refers to a filter of the Gateway's implementation, in the same namespace.
+	// +optional
+	ExtensionRef *gatewayv1.LocalObjectReference `json:"extensionRef,omitempty"`
 }
 
 // VirtualIngressBackend handles requests: a Service, or another object that the controller of the

@@ -10,15 +10,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Client returns an administrator's client, whose scheme has the kinds of Kubernetes and of this project.
+// Client returns an administrator's client, whose scheme has the kinds of Kubernetes, Gateway API and this project.
 func (cp *ControlPlane) Client(tb testing.TB) client.Client {
 	tb.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, v1alpha1.AddToScheme} {
 		Must(tb, add(scheme))
 	}
 	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})

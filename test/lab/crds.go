@@ -28,6 +28,7 @@ const (
 	OLM                         CRDSet = "olm"
 	Contour                     CRDSet = "contour"
 	CertManager                 CRDSet = "cert-manager"
+	GatewayAPI                  CRDSet = "gateway-api" // experimental channel
 	// MetalLBOperator has MetalLB of the MetalLB operator. The operator's module cannot be downloaded, so
 	// this CRD is a copy with only the fields that this project uses, and allows more than the original.
 	MetalLBOperator CRDSet = "metallb-operator"
@@ -58,6 +59,7 @@ var crdSources = map[CRDSet]crdSource{
 	KubeVirt:                    {kubevirtModule, []string{kubevirtSchemas}},
 	OLM:                         {olmModule, []string{"crds/*.yaml"}},
 	Contour:                     {contourModule, []string{"examples/contour/01-crds.yaml"}},
+	GatewayAPI:                  {gatewayModule, []string{"config/crd/experimental/gateway.networking.k8s.io_*s.yaml"}},
 	CertManager:                 {certManagerModule, []string{"deploy/crds/*.yaml"}},
 	KubeVirtMachines:            {"", []string{"test/lab/testdata/kubevirt-machines.yaml"}},
 	MetalLBOperator:             {"", []string{"test/lab/testdata/metallb-operator.yaml"}},

@@ -22,13 +22,14 @@ const (
 	multusModule     = "github.com/k8snetworkplumbingwg/network-attachment-definition-client"
 	kubevirtModule   = "kubevirt.io/kubevirt"
 	olmModule        = "github.com/operator-framework/api"
+	gatewayModule    = "sigs.k8s.io/gateway-api"
 
 	contourModule     = "github.com/projectcontour/contour"
 	certManagerModule = "github.com/cert-manager/cert-manager"
 )
 
-// pinned returns the modules with the hashes that go.sum would have. They are not in go.mod, because no
-// package of them is compiled.
+// pinned returns the modules with the hashes that go.sum would have. Most are not in go.mod,
+// because no package of them is compiled.
 func pinned() []module {
 	return []module{
 		{hypershiftModule, "v0.1.81", "h1:qHzLzgi78tdAp8AtJ2EmAnu/e44tr1jRSTPiaGpO7Ww="},
@@ -37,6 +38,7 @@ func pinned() []module {
 		{multusModule, "v1.7.7", "h1:z4P744DR+PIpkjwXSEc6TvN3L6LVzmUquFgmNm8wSUc="},
 		{kubevirtModule, "v1.8.2", "h1:qUnQPvFHlNqA4aQxvKCyX+mfgwE4mwELM82cOJ75ujE="},
 		{olmModule, "v0.37.0", "h1:2XCMWitBnumtJTqzip6LQKUwpM2pXVlt3gkpdlkbaCE="},
+		{gatewayModule, "v1.6.3", "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc="},
 		{contourModule, "v1.33.0", "h1:Aewh+Yt5DY005CGvdxtpquZWmc6/6IsDTs1ze8CvtZk="},
 		{certManagerModule, "v1.19.1", "h1:Txh8L/nLWTDcb7ZnXuXbTe15BxQnLbLirXmbNk0fGgY="},
 	}

@@ -133,7 +133,7 @@ func (w *reconciliation) applyAlias(ctx context.Context, b *backend) error {
 			return err
 		}
 	}
-	existing, err := w.endpointSlices(ctx, w.v.Namespace, b.alias)
+	existing, err := endpointSlices(ctx, w.client, w.v.Namespace, b.alias)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (w *reconciliation) applyAlias(ctx context.Context, b *backend) error {
 
 // mirrorEndpoints copies the EndpointSlices of the Service in use to an alias.
 func (w *reconciliation) mirrorEndpoints(ctx context.Context, b *backend) error {
-	originals, err := w.endpointSlices(ctx, b.source.namespace, b.inUse)
+	originals, err := endpointSlices(ctx, w.client, b.source.namespace, b.inUse)
 	if err != nil {
 		return err
 	}
@@ -190,13 +190,4 @@ func (w *reconciliation) removeEndpoints(ctx context.Context, alias string) erro
 		return requestError("deleting the previous Endpoints of alias "+alias, err)
 	}
 	return nil
-}
-
-// endpointSlices returns the EndpointSlices of a Service. They are not copied, and must not be modified.
-func (w *reconciliation) endpointSlices(ctx context.Context, namespace, service string) ([]discoveryv1.EndpointSlice, error) {
-	list := &discoveryv1.EndpointSliceList{}
-	if err := w.client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceIndex: service}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the EndpointSlices of Service %s/%s: %w", namespace, service, err)
-	}
-	return list.Items, nil
 }

@@ -54,7 +54,7 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Controller maintains an Ingress for each VirtualIngress. It is safe for concurrent use.
+// Controller maintains the Ingress or the routes of each VirtualIngress. It is safe for concurrent use.
 type Controller struct {
 	manager   ctrl.Manager
 	informers []cache.Informer // of all watched kinds
@@ -119,7 +119,9 @@ func (c *Controller) register(p Policy) error {
 	m := c.manager
 	r := &reconciler{
 		client: m.GetClient(), policy: p, recorder: m.GetEventRecorder(name), writer: &writer{client: m.GetClient(), guard: newGuard()},
+		kinds: &outputKinds{manager: m, informers: map[v1alpha1.VirtualIngressOutput]cache.Informer{}},
 	}
+	r.kinds.handler = r.onReferences(outputReferences)
 	// This controller writes the status.
 	changed := builder.WithPredicates(predicate.Or(
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))
@@ -127,7 +129,7 @@ func (c *Controller) register(p Policy) error {
 		For(&v1alpha1.VirtualIngress{}, changed).
 		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences), changed).
 		Watches(&corev1.Service{}, r.onReferences(serviceReferences)).
-		Watches(&networkingv1.Ingress{}, r.onReferences(ingressReferences)).
+		Watches(&networkingv1.Ingress{}, r.onReferences(outputReferences)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReconciles, ReconciliationTimeout: reconcileTimeout, EnableWarmup: new(true),
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
@@ -140,7 +142,9 @@ func (c *Controller) register(p Policy) error {
 	if p.CrossNamespace {
 		b = b.Watches(&corev1.Namespace{}, r.onReferences(namespaceReferences), builder.OnlyMetadata)
 	}
-	return b.Complete(r)
+	var err error
+	r.kinds.controller, err = b.Build(r)
+	return err
 }
 
 // Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	networkingv1 "k8s.io/api/networking/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -62,6 +62,8 @@ func load(t *testing.T, text string) (client.Client, []*v1alpha1.VirtualIngress)
 			object = &corev1.Service{}
 		case "Namespace":
 			object = &corev1.Namespace{}
+		case "EndpointSlice":
+			object = &discoveryv1.EndpointSlice{}
 		case kindVirtualIngress:
 			v := &v1alpha1.VirtualIngress{}
 			v.UID = types.UID("uid-of-" + o.GetName())
@@ -86,12 +88,12 @@ func resolved(t *testing.T, c client.Client, v *v1alpha1.VirtualIngress) *resolu
 	return r
 }
 
-// translated returns the Ingress of a VirtualIngress.
-func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution, reason string) *networkingv1.Ingress {
+// translated returns the Ingress or the routes of a VirtualIngress.
+func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution, reason string) []client.Object {
 	t.Helper()
-	i, err := translate(v, defaults, r, reason)
+	objects, err := translate(v, defaults, r, reason)
 	lab.Must(t, err)
-	return i
+	return objects
 }
 
 // TestGolden compares resolutions and generated objects with golden files.
@@ -127,7 +129,7 @@ func TestExampleIngressIsCurrent(t *testing.T) {
 	if !r.complete() {
 		t.Fatal(r.fault())
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r, v1alpha1.ReasonResolved))
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r, v1alpha1.ReasonResolved)[0])
 	lab.Must(t, err)
 	delete(fields, "status")
 	ingress, err := yaml.Marshal(fields)
@@ -140,7 +142,7 @@ func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress
 	t.Helper()
 	reason, message := r.fault()
 	fmt.Fprintf(out, "# %s/%s: complete %v, remove %v, %s %s\n", v.Namespace, v.Name, r.complete(), r.remove, reason, message)
-	var objects []any
+	var objects []client.Object
 	for _, b := range r.backends {
 		fmt.Fprintf(out, "#   %s: Service %q, alias %q, %s\n", b.source.key(), b.inUse, b.alias, b.reason)
 		if b.alias != "" && b.service != nil {
@@ -148,12 +150,12 @@ func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress
 		}
 	}
 	if r.complete() && !r.remove {
-		objects = append(objects, translated(t, v, r, "Reason"))
+		objects = append(objects, translated(t, v, r, "Reason")...)
 	}
 	for _, o := range objects {
 		text, err := yaml.Marshal(o)
 		lab.Must(t, err)
-		out.WriteString("---\n" + strings.ReplaceAll(strings.ReplaceAll(string(text), "status:\n  loadBalancer: {}\n", ""), "  creationTimestamp: null\n", ""))
+		out.WriteString("---\n" + strings.ReplaceAll(strings.ReplaceAll(string(text), "status:\n  loadBalancer: {}\n", ""), "status:\n  parents: null\n", ""))
 	}
 }
 

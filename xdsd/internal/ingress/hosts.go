@@ -58,9 +58,13 @@ func holderOf(claimants []v1alpha1.VirtualIngress, v *v1alpha1.VirtualIngress) *
 	return holder
 }
 
-// sameClass reports whether two VirtualIngresses may have the same Ingress class. One without a class has the cluster's
-// default, which is unknown here.
+// sameClass reports whether requests for a host may reach the objects of two VirtualIngresses at the same address: they may
+// have the same Ingress class, or a Gateway in common. An Ingress without a class has the cluster's default, which is unknown
+// here, and one controller may serve both Ingresses and Gateways.
 func sameClass(a, b *v1alpha1.VirtualIngress) bool {
+	if len(a.Spec.ParentRefs) > 0 && len(b.Spec.ParentRefs) > 0 {
+		return sharesParent(a, b)
+	}
 	classOf := func(v *v1alpha1.VirtualIngress) string {
 		if v.Spec.IngressClassName != nil {
 			return *v.Spec.IngressClassName

@@ -57,7 +57,10 @@ func virtualIngressReferences(p Policy) client.IndexerFunc {
 		if !ok {
 			return nil
 		}
-		list := []string{reference("Ingress", v.Namespace, ingressName(v, p))}
+		var list []string
+		for _, part := range partsOf(v, p) {
+			list = append(list, reference(string(outputOf(v)), v.Namespace, part.name))
+		}
 		for _, s := range sourcesOf(v) {
 			list = append(list, s.reference())
 			if v.Spec.BackendMode == v1alpha1.BackendModeAlias {
@@ -126,9 +129,9 @@ func (r *reconciler) onEndpointSlice() handler.EventHandler {
 	})
 }
 
-// ingressReferences returns the reference to an Ingress.
-func ingressReferences(object client.Object) []string {
-	return []string{reference("Ingress", object.GetNamespace(), object.GetName())}
+// outputReferences returns the reference to an Ingress or a route.
+func outputReferences(object client.Object) []string {
+	return []string{reference(kindOf(object), object.GetNamespace(), object.GetName())}
 }
 
 // namespaceReferences returns the reference to a Namespace.

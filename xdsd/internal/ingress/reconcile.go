@@ -3,6 +3,7 @@ package ingress
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/xdsd/internal/report"
@@ -33,6 +35,7 @@ type reconciler struct {
 	client   client.Client
 	policy   Policy
 	writer   *writer
+	kinds    *outputKinds
 	recorder events.EventRecorder
 	// written has the VirtualIngresses with the status that was written last, by their key. The cache may be behind.
 	written sync.Map
@@ -59,7 +62,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	w := &reconciliation{reconciler: r, resolution: resolved, v: v, wanted: map[string]bool{}}
+	w := &reconciliation{reconciler: r, resolution: resolved, v: v, parts: partsOf(v, r.policy), wanted: map[string]bool{}}
 	failed, err := faultOf(w.run(ctx))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -71,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.writeStatus(ctx, v, cached, status, w.ingress); err != nil {
+	if err := r.writeStatus(ctx, v, cached, status, w.outputs); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: w.retryAfter(failed, cached, status)}, nil
@@ -83,8 +86,10 @@ type reconciliation struct {
 	*resolution
 
 	v *v1alpha1.VirtualIngress
-	// ingress is the generated Ingress; nil if it does not exist.
-	ingress *networkingv1.Ingress
+	// parts are the wanted Ingress or routes.
+	parts []part
+	// outputs are the existing ones.
+	outputs []client.Object
 	// wanted has the kinds and names of the generated objects that must exist.
 	wanted map[string]bool
 }
@@ -94,64 +99,74 @@ func (w *reconciliation) retryAfter(failed *fault, cached, status v1alpha1.Virtu
 	switch {
 	case failed != nil:
 		return failed.retry
-	case w.v.Spec.BackendMode == v1alpha1.BackendModeAlias && !reflect.DeepEqual(cached.Backends, status.Backends):
+	case (w.v.Spec.BackendMode == v1alpha1.BackendModeAlias || w.v.Spec.RequireEndpoints) && !reflect.DeepEqual(cached.Backends, status.Backends):
 		return staleRetry // EndpointSlices are mapped to VirtualIngresses by the cached status, so that changes may have been missed
 	}
 	return 0
 }
 
-// run applies the generated objects. It begins with the aliases and deletes unneeded objects last, so that the
-// Ingress never names a Service that does not exist.
+// run applies the generated objects. It begins with the aliases and deletes unneeded objects last, so that no Ingress or
+// route names a Service that does not exist.
 func (w *reconciliation) run(ctx context.Context) error {
-	current := &networkingv1.Ingress{}
-	err := w.client.Get(ctx, client.ObjectKey{Namespace: w.v.Namespace, Name: ingressName(w.v, w.policy)}, current)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the Ingress of VirtualIngress %s: %w", keyOf(w.v), err)
+	if err := w.kinds.watch(ctx, w.v); err != nil {
+		return err
 	}
-	if err == nil && isGeneratedFrom(current, w.v) {
-		w.ingress = current
+	for _, part := range w.parts {
+		current, _ := newOutput(outputOf(w.v))
+		err := w.client.Get(ctx, client.ObjectKey{Namespace: w.v.Namespace, Name: part.name}, current)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading %s %s of VirtualIngress %s: %w", outputOf(w.v), part.name, keyOf(w.v), err)
+		}
+		if err == nil && isGeneratedFrom(current, w.v) {
+			w.outputs = append(w.outputs, current)
+		}
 	}
 	if err := w.applyAliases(ctx); err != nil {
 		return err
 	}
 	switch {
 	case w.remove:
-		if w.ingress != nil {
-			if err := w.writer.remove(ctx, w.ingress); err != nil {
+		for _, output := range w.outputs {
+			if err := w.writer.remove(ctx, output); err != nil {
 				return err
 			}
 		}
-		w.ingress = nil
+		w.outputs = nil
 	case !w.complete(), w.hostWithheld():
 		return nil // existing objects stay
 	default:
-		if err := w.applyIngress(ctx); err != nil {
+		if err := w.applyOutputs(ctx); err != nil {
 			return err
 		}
 	}
 	return w.prune(ctx)
 }
 
-// hostWithheld reports whether the Ingress would get a host that another VirtualIngress holds. An Ingress that
+// hostWithheld reports whether a generated object would get a host that another VirtualIngress holds. An object that
 // already has the host keeps it, so that a host in use is never removed.
 func (w *reconciliation) hostWithheld() bool {
 	return slices.ContainsFunc(w.conflicts, func(c hostConflict) bool {
-		return w.ingress == nil || !slices.ContainsFunc(w.ingress.Spec.Rules, func(r networkingv1.IngressRule) bool { return r.Host == c.host })
+		return !slices.ContainsFunc(w.outputs, func(o client.Object) bool { return hasHost(o, c.host) })
 	})
 }
 
-// applyIngress applies the Ingress.
-func (w *reconciliation) applyIngress(ctx context.Context) error {
+// applyOutputs applies the Ingress or the routes. A fault of one does not affect the others.
+func (w *reconciliation) applyOutputs(ctx context.Context) error {
 	reason, _ := w.fault()
-	want, err := translate(w.v, w.policy, w.resolution, cmp.Or(reason, v1alpha1.ReasonResolved))
+	objects, err := translate(w.v, w.policy, w.resolution, cmp.Or(reason, v1alpha1.ReasonResolved))
 	if err != nil {
 		return err
 	}
-	stored, err := w.apply(ctx, want)
-	if stored, ok := stored.(*networkingv1.Ingress); ok {
-		w.ingress = stored
+	var errs []error
+	w.outputs = nil
+	for _, want := range objects {
+		stored, err := w.apply(ctx, want)
+		if stored != nil {
+			w.outputs = append(w.outputs, stored)
+		}
+		errs = append(errs, err)
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // apply applies a generated object, and returns it as stored.
@@ -161,29 +176,39 @@ func (w *reconciliation) apply(ctx context.Context, want client.Object) (client.
 }
 
 // prune deletes the generated objects that are no longer wanted: first what names Services, then these, then their
-// endpoints.
+// endpoints. Objects of the previous kind of output stay until the routes are accepted, with all that they may name.
 func (w *reconciliation) prune(ctx context.Context) error {
-	lists := []client.ObjectList{&networkingv1.IngressList{}}
-	if w.policy.Aliases {
-		lists = append(lists, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{})
-	}
-	for _, list := range lists {
-		owned := client.MatchingFields{ownerIndex: string(w.v.UID)}
-		if err := w.client.List(ctx, list, client.InNamespace(w.v.Namespace), owned, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing the objects generated from VirtualIngress %s: %w", keyOf(w.v), err)
+	for _, kind := range w.kinds.watched() {
+		keep := kind != outputOf(w.v) && !w.remove && w.pending()
+		_, list := newOutput(kind)
+		if kept, err := w.pruneList(ctx, list, keep); err != nil || kept {
+			return err
 		}
-		err := meta.EachListItem(list, func(item runtime.Object) error {
-			object, ok := item.(client.Object)
-			if !ok || w.wanted[describe(object)] {
-				return nil
-			}
-			return w.writer.remove(ctx, object)
-		})
-		if err != nil {
+	}
+	if !w.policy.Aliases {
+		return nil
+	}
+	for _, list := range []client.ObjectList{&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}} {
+		if _, err := w.pruneList(ctx, list, false); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pruneList deletes the generated objects of a kind that are no longer wanted, or only reports whether there are any.
+func (w *reconciliation) pruneList(ctx context.Context, list client.ObjectList, keep bool) (kept bool, err error) {
+	owned := client.MatchingFields{ownerIndex: string(w.v.UID)}
+	if err := w.client.List(ctx, list, client.InNamespace(w.v.Namespace), owned, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing the objects generated from VirtualIngress %s: %w", keyOf(w.v), err)
+	}
+	return keep && meta.LenList(list) > 0, meta.EachListItem(list, func(item runtime.Object) error {
+		object, ok := item.(client.Object)
+		if keep || !ok || w.wanted[describe(object)] {
+			return nil
+		}
+		return w.writer.remove(ctx, object)
+	})
 }
 
 // ready returns the reason and the message of the condition Ready.
@@ -192,15 +217,29 @@ func (w *reconciliation) ready(failed *fault) (reason, message string) {
 		return failed.reason, failed.message
 	}
 	reason, message = w.fault()
-	if reason == "" {
-		return v1alpha1.ReasonResolved, w.summary()
+	if reason != "" {
+		return reason, message + "; " + w.consequence()
 	}
-	return reason, message + "; " + w.consequence()
+	for _, refused := range w.routeConditions() {
+		if refused.Status == metav1.ConditionFalse {
+			return refusals[refused.Type], refused.Message
+		}
+	}
+	return v1alpha1.ReasonResolved, w.summary()
 }
 
-// summary returns which Services the Ingress names.
+// names returns the kind and the names of the wanted Ingress or routes.
+func (w *reconciliation) names() string {
+	names := make([]string, len(w.parts))
+	for i, part := range w.parts {
+		names[i] = part.name
+	}
+	return string(outputOf(w.v)) + " " + strings.Join(names, ", ")
+}
+
+// summary returns which Services the generated objects name.
 func (w *reconciliation) summary() string {
-	text := "Ingress " + ingressName(w.v, w.policy) + " is as specified"
+	text := w.names() + " is as specified"
 	if len(w.backends) == 0 {
 		return text
 	}
@@ -214,19 +253,20 @@ func (w *reconciliation) summary() string {
 	return text + ": " + strings.Join(list, "; ")
 }
 
-// consequence returns what a fault means for the Ingress.
+// consequence returns what a fault means for the generated objects.
 func (w *reconciliation) consequence() string {
+	kind := string(outputOf(w.v))
 	switch {
 	case w.remove:
-		return "the Ingress is deleted until a Service matches"
+		return "the " + kind + " is deleted until a Service matches"
 	case len(w.conflicts) > 0 && w.complete() && !w.hostWithheld():
-		return "the Ingress already has the host, and keeps it"
+		return "the " + kind + " already has the host, and keeps it"
 	case w.complete() && !w.hostWithheld():
-		return "the Ingress names the last valid Service"
-	case w.ingress != nil:
-		return "the existing Ingress is not changed"
+		return "the " + kind + " names the last valid Service"
+	case len(w.outputs) > 0:
+		return "the existing " + kind + " is not changed"
 	}
-	return "the Ingress does not exist yet"
+	return "the " + kind + " does not exist yet"
 }
 
 // status returns the status of the VirtualIngress.
@@ -245,17 +285,29 @@ func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, e
 		}
 		s.Backends = append(s.Backends, backend)
 	}
-	if w.ingress == nil {
-		return s, nil
+	for _, name := range []gatewayv1.RouteConditionType{gatewayv1.RouteConditionAccepted, gatewayv1.RouteConditionResolvedRefs} {
+		meta.RemoveStatusCondition(&s.Conditions, string(name))
 	}
-	s.IngressName = w.ingress.Name
-	return s, convert(w.ingress.Status.LoadBalancer, &s.LoadBalancer)
+	for _, c := range w.routeConditions() {
+		if before := meta.FindStatusCondition(w.v.Status.Conditions, c.Type); before != nil {
+			s.Conditions = append(s.Conditions, *before) // for the time of the transition
+		}
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	for _, output := range w.outputs {
+		if ingress, ok := output.(*networkingv1.Ingress); ok {
+			s.IngressName = ingress.Name
+			return s, convert(ingress.Status.LoadBalancer, &s.LoadBalancer)
+		}
+		s.Routes = append(s.Routes, v1alpha1.VirtualIngressRoute{Kind: outputOf(w.v), Name: output.GetName()})
+	}
+	return s, nil
 }
 
 // writeStatus writes the status if it differs from the cached one. If the condition Ready has changed, it records
-// Events of the VirtualIngress and of its Ingress.
+// Events of the VirtualIngress and of the generated objects.
 func (r *reconciler) writeStatus(
-	ctx context.Context, v *v1alpha1.VirtualIngress, cached, status v1alpha1.VirtualIngressStatus, ingress *networkingv1.Ingress,
+	ctx context.Context, v *v1alpha1.VirtualIngress, cached, status v1alpha1.VirtualIngressStatus, outputs []client.Object,
 ) error {
 	before := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 	if !reflect.DeepEqual(cached, status) {
@@ -274,9 +326,13 @@ func (r *reconciler) writeStatus(
 	}
 	note := report.Note(now.Message)
 	r.recorder.Eventf(v, nil, level, now.Reason, "Resolve", "%s", note)
-	if ingress != nil {
-		regarding := ingress.DeepCopy()
-		regarding.TypeMeta = metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"}
+	for _, output := range outputs {
+		regarding := copyOf(output)
+		gvk, err := r.client.GroupVersionKindFor(regarding) // objects from the cache lack it
+		if err != nil {
+			return fmt.Errorf("recording an Event: %w", err)
+		}
+		regarding.GetObjectKind().SetGroupVersionKind(gvk)
 		r.recorder.Eventf(regarding, v, level, now.Reason, "Resolve", "%s", note)
 	}
 	return nil

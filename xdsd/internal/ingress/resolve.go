@@ -31,7 +31,7 @@ type Policy struct {
 	// SharedHosts permits VirtualIngresses of several namespaces to have the same host. Otherwise the oldest one holds
 	// it.
 	SharedHosts bool
-	// Drop lists annotations and labels that are not copied to the Ingress, in addition to Tracking and in its syntax.
+	// Drop lists annotations and labels that are not copied to generated objects, in addition to Tracking and in its syntax.
 	Drop []string
 }
 
@@ -48,7 +48,7 @@ func (p Policy) of(v *v1alpha1.VirtualIngress) Policy {
 // resolution is the result of resolving the sources of a VirtualIngress.
 type resolution struct {
 	backends []*backend
-	// remove reports that the Ingress must be deleted.
+	// remove reports that the generated objects must be deleted.
 	remove bool
 	// conflicts are the hosts that VirtualIngresses of other namespaces hold.
 	conflicts []hostConflict
@@ -66,7 +66,7 @@ type backend struct {
 	reason, message string
 }
 
-// name returns the name of the Service in the Ingress; empty if there is none.
+// name returns the name of the Service in the generated objects; empty if there is none.
 func (b *backend) name() string {
 	if b.alias != "" && b.inUse != "" {
 		return b.alias
@@ -88,7 +88,7 @@ func (r *resolution) fault() (reason, message string) {
 	return "", ""
 }
 
-// complete reports whether each backend has a Service for the Ingress.
+// complete reports whether each backend has a Service.
 func (r *resolution) complete() bool {
 	return !slices.ContainsFunc(r.backends, func(b *backend) bool { return b.name() == "" })
 }
@@ -116,6 +116,11 @@ func resolve(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, p
 			b.inUse = last
 		}
 		r.backends = append(r.backends, b)
+	}
+	if v.Spec.RequireEndpoints {
+		if err := r.requireEndpoints(ctx, c, v); err != nil {
+			return nil, err
+		}
 	}
 	if p.SharedHosts {
 		return r, nil
@@ -178,6 +183,8 @@ func checkPermitted(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIng
 	switch {
 	case alias && !p.Aliases:
 		return v1alpha1.ReasonUnsupported, "backendMode Alias is not permitted: the controller runs with --aliases=false", nil
+	case v.Spec.RequireEndpoints && !p.Aliases:
+		return v1alpha1.ReasonUnsupported, "requireEndpoints is not permitted: the controller runs with --aliases=false, and does not read EndpointSlices", nil
 	case !foreign:
 		return "", "", nil
 	case !alias:
@@ -224,10 +231,10 @@ func servicesOf(ctx context.Context, c client.Reader, s source) ([]*corev1.Servi
 
 // missingPort returns a message if a backend with this source uses a port that the Service does not have.
 func missingPort(v *v1alpha1.VirtualIngress, s source, service *corev1.Service) (message string) {
-	eachBackend(v, func(b *v1alpha1.VirtualIngressBackend) {
-		of, ok := sourceOf(v, b)
+	eachService(v, func(want *v1alpha1.VirtualIngressService) {
+		of, ok := sourceOf(v, want)
 		if !ok || message != "" || of.key() != s.key() || slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
-			return samePort(b.Service.Port, p)
+			return samePort(want.Port, p)
 		}) {
 			return
 		}
@@ -235,7 +242,7 @@ func missingPort(v *v1alpha1.VirtualIngress, s source, service *corev1.Service) 
 		for i, p := range service.Spec.Ports {
 			have[i] = strings.TrimSpace(fmt.Sprintf("%d %s", p.Port, p.Name))
 		}
-		message = fmt.Sprintf("Service %s has no port %s: it has %q", service.Name, cmp.Or(b.Service.Port.Name, strconv.Itoa(int(b.Service.Port.Number))), have)
+		message = fmt.Sprintf("Service %s has no port %s: it has %q", service.Name, cmp.Or(want.Port.Name, strconv.Itoa(int(want.Port.Number))), have)
 	})
 	return message
 }

@@ -52,13 +52,9 @@ func (s source) reference() string {
 	return reference("label", s.namespace, key+"="+s.labels[key])
 }
 
-// sourceOf returns the source of a backend, and false if the backend is copied unchanged: it has no Service, or
-// names one of its own namespace.
-func sourceOf(v *v1alpha1.VirtualIngress, b *v1alpha1.VirtualIngressBackend) (source, bool) {
-	in := b.Service
-	if in == nil {
-		return source{}, false
-	}
+// sourceOf returns the source of a backend's Service, and false if the backend is copied unchanged, because it names a
+// Service of its own namespace.
+func sourceOf(v *v1alpha1.VirtualIngress, in *v1alpha1.VirtualIngressService) (source, bool) {
 	s := source{namespace: in.Namespace, name: in.Name}
 	if s.namespace == "" {
 		s.namespace = v.Namespace
@@ -72,16 +68,52 @@ func sourceOf(v *v1alpha1.VirtualIngress, b *v1alpha1.VirtualIngressBackend) (so
 	return s, s.labels != nil || s.namespace != v.Namespace
 }
 
-// eachBackend calls do for every backend, in the order of the spec.
-func eachBackend(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressBackend)) {
-	if v.Spec.DefaultBackend != nil {
-		do(v.Spec.DefaultBackend)
+// share is a Service and its share of the requests of a path.
+type share struct {
+	service *v1alpha1.VirtualIngressService
+	weight  int32
+}
+
+// sharesOf returns the Services of each path, of each host with TLS, and of the default backend, in the order of the spec.
+func sharesOf(v *v1alpha1.VirtualIngress) [][]share {
+	var all [][]share
+	add := func(single *v1alpha1.VirtualIngressBackend, several []v1alpha1.VirtualIngressWeightedBackend) {
+		var shares []share
+		if single != nil && single.Service != nil {
+			shares = append(shares, share{single.Service, 1})
+		}
+		for i := range several {
+			shares = append(shares, share{&several[i].Service, weightOf(&several[i])})
+		}
+		all = append(all, shares)
 	}
+	add(v.Spec.DefaultBackend, nil)
 	for i := range v.Spec.Rules {
 		if http := v.Spec.Rules[i].HTTP; http != nil {
 			for j := range http.Paths {
-				do(&http.Paths[j].Backend)
+				add(http.Paths[j].Backend, http.Paths[j].Backends)
 			}
+		}
+		if tls := v.Spec.Rules[i].TLS; tls != nil {
+			add(nil, tls.Backends)
+		}
+	}
+	return all
+}
+
+// weightOf returns the weight of a backend, or the API's default.
+func weightOf(b *v1alpha1.VirtualIngressWeightedBackend) int32 {
+	if b.Weight == nil {
+		return 1
+	}
+	return *b.Weight
+}
+
+// eachService calls do for the Service of every backend, in the order of the spec.
+func eachService(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressService)) {
+	for _, shares := range sharesOf(v) {
+		for _, s := range shares {
+			do(s.service)
 		}
 	}
 }
@@ -90,8 +122,8 @@ func eachBackend(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressBac
 func sourcesOf(v *v1alpha1.VirtualIngress) []source {
 	var list []source
 	seen := map[string]bool{}
-	eachBackend(v, func(b *v1alpha1.VirtualIngressBackend) {
-		if s, ok := sourceOf(v, b); ok && !seen[s.key()] {
+	eachService(v, func(service *v1alpha1.VirtualIngressService) {
+		if s, ok := sourceOf(v, service); ok && !seen[s.key()] {
 			seen[s.key()] = true
 			list = append(list, s)
 		}

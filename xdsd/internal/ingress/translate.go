@@ -7,15 +7,15 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Tracking returns the annotations and labels by which tools track objects that they have created. If the Ingress
-// had them, these tools would prune or revert it. An entry "key" matches the key with any value, "key=value" only with
+// Tracking returns the annotations and labels by which tools track objects that they have created. If generated
+// objects had them, these tools would prune or revert them. An entry "key" matches the key with any value, "key=value" only with
 // this value, and "prefix/" all keys with this prefix.
 func Tracking() []string {
 	return []string{
@@ -29,7 +29,7 @@ func Tracking() []string {
 	}
 }
 
-// copiedMetadata returns the annotations or labels that are copied to the Ingress.
+// copiedMetadata returns the annotations or labels that are copied to the generated objects.
 func copiedMetadata(all map[string]string, drop []string) map[string]string {
 	list := map[string]string{}
 	for key, value := range all {
@@ -41,9 +41,6 @@ func copiedMetadata(all map[string]string, drop []string) map[string]string {
 	}
 	return list
 }
-
-// ingressName returns the name of the Ingress of a VirtualIngress.
-func ingressName(v *v1alpha1.VirtualIngress, p Policy) string { return v.Name + p.of(v).Suffix }
 
 // ownerOf returns the owner reference by which the garbage collector deletes generated objects with the
 // VirtualIngress. It does not set blockOwnerDeletion, which would require a right on the VirtualIngress's
@@ -86,33 +83,44 @@ func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 	return ok && generator == keyOf(v)
 }
 
-// translate returns the Ingress of a VirtualIngress. Each of its backends must have a Service.
-func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) (*networkingv1.Ingress, error) {
+// objectMeta returns the metadata of a generated Ingress or route. reason is the value of the annotation resolution.
+func objectMeta(v *v1alpha1.VirtualIngress, p Policy, name, reason string) metav1.ObjectMeta {
 	drop := append(Tracking(), p.Drop...)
-	out := &networkingv1.Ingress{
-		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v.Namespace, Name: ingressName(v, p),
-			Annotations: copiedMetadata(v.Annotations, drop), Labels: copiedMetadata(v.Labels, drop),
-			OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
-		},
+	m := metav1.ObjectMeta{
+		Namespace: v.Namespace, Name: name,
+		Annotations: copiedMetadata(v.Annotations, drop), Labels: copiedMetadata(v.Labels, drop),
+		OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
 	}
-	out.Annotations[v1alpha1.AnnotationVirtualIngress] = v.Namespace + "/" + v.Name
-	out.Annotations[v1alpha1.AnnotationResolution] = reason
+	m.Annotations[v1alpha1.AnnotationVirtualIngress] = v.Namespace + "/" + v.Name
+	m.Annotations[v1alpha1.AnnotationResolution] = reason
+	return m
+}
+
+// translate returns the Ingress or the routes of a VirtualIngress. Each of its sources must have a Service.
+func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) ([]client.Object, error) {
 	named := v.DeepCopy()
-	eachBackend(named, func(b *v1alpha1.VirtualIngressBackend) {
-		s, ok := sourceOf(v, b)
+	eachService(named, func(service *v1alpha1.VirtualIngressService) {
+		s, ok := sourceOf(v, service)
 		if !ok {
 			return
 		}
-		b.Service.MatchLabels, b.Service.Namespace = nil, ""
+		service.MatchLabels, service.Namespace = nil, ""
 		for _, resolved := range r.backends {
 			if resolved.source.key() == s.key() {
-				b.Service.Name = resolved.name()
+				service.Name = resolved.name()
 			}
 		}
 	})
-	return out, convert(named.Spec, &out.Spec) // the fields that a VirtualIngress adds are ignored
+	var objects []client.Object
+	for _, part := range partsOf(named, p) {
+		meta := objectMeta(v, p, part.name, reason)
+		object, err := part.object(named, meta)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
 }
 
 // convert copies the fields that two types have in common in JSON.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -80,7 +81,7 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want cli
 	current := copyOf(want)
 	if err := w.client.Get(ctx, keyOf(want), current); apierrors.IsNotFound(err) {
 		stored := copyOf(want)
-		if err := w.client.Create(ctx, stored, client.FieldOwner(fieldManager)); err != nil {
+		if err := w.client.Create(ctx, stored, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			return nil, requestError("creating "+what, err)
 		}
 		w.guard.record(keyOf(v), what, hashOf(want), "", stored.GetResourceVersion())
@@ -106,7 +107,7 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want cli
 	case wait > 0:
 		return nil, contested(what, fields, wait)
 	}
-	if err := w.client.Update(ctx, updated, client.FieldOwner(fieldManager)); err != nil {
+	if err := w.client.Update(ctx, updated, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 		return nil, requestError("updating "+what, err)
 	}
 	w.guard.record(keyOf(v), what, hash, before, updated.GetResourceVersion())
@@ -142,10 +143,11 @@ func (w *writer) remove(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// describe returns the kind and the name of an object, also of one in a list, which lacks the kind.
-func describe(object client.Object) string {
-	return reflect.TypeOf(object).Elem().Name() + " " + object.GetName()
-}
+// kindOf returns the kind of an object, also of one from the cache, which lacks it.
+func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().Name() }
+
+// describe returns the kind and the name of an object.
+func describe(object client.Object) string { return kindOf(object) + " " + object.GetName() }
 
 // copyOf returns a deep copy of an object.
 func copyOf(object client.Object) client.Object {
@@ -182,6 +184,14 @@ func merge(object, want client.Object) {
 			allocated := object.Spec
 			want.Spec.DeepCopyInto(&object.Spec)
 			object.Spec.ClusterIP, object.Spec.ClusterIPs, object.Spec.IPFamilies = allocated.ClusterIP, allocated.ClusterIPs, allocated.IPFamilies
+		}
+	case *gatewayv1.HTTPRoute:
+		if want, ok := want.(*gatewayv1.HTTPRoute); ok {
+			want.Spec.DeepCopyInto(&object.Spec)
+		}
+	case *gatewayv1.TLSRoute:
+		if want, ok := want.(*gatewayv1.TLSRoute); ok {
+			want.Spec.DeepCopyInto(&object.Spec)
 		}
 	case *discoveryv1.EndpointSlice:
 		if want, ok := want.(*discoveryv1.EndpointSlice); ok {

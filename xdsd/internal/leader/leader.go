@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -46,11 +47,11 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// New returns a manager whose scheme contains the types of Kubernetes and of api/v1alpha1. The Start method of the
+// New returns a manager whose scheme contains the types of Kubernetes, Gateway API and api/v1alpha1. The Start method of the
 // manager returns an error when the Lease is lost. The manager serves no metrics, because the daemons do.
 func New(o Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering the API types: %w", err)
 		}

@@ -1,0 +1,163 @@
+package ingress_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// route returns the only HTTPRoute in the namespace, or nil.
+func (s *site) route() *gatewayv1.HTTPRoute {
+	s.Helper()
+	list := &gatewayv1.HTTPRouteList{}
+	lab.Must(s.TB, s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)))
+	if len(list.Items) == 0 {
+		return nil
+	}
+	return &list.Items[0]
+}
+
+// awaitRoute waits until the HTTPRoute names a Service, or does not exist if want is empty.
+func (s *site) awaitRoute(want string) {
+	s.Helper()
+	lab.Await(s, "the HTTPRoute to name "+want, func() string {
+		got := ""
+		if r := s.route(); r != nil {
+			got = string(r.Spec.Rules[0].BackendRefs[0].Name)
+		}
+		if got != want {
+			return fmt.Sprintf("the HTTPRoute names %q", got)
+		}
+		return ""
+	})
+}
+
+// report writes the status of the HTTPRoute as the controller of Gateway front does.
+func (s *site) report(accepted, resolved metav1.ConditionStatus) {
+	s.Helper()
+	route := s.route()
+	parent := gatewayv1.RouteParentStatus{
+		ParentRef:      gatewayv1.ParentReference{Group: new(gatewayv1.Group(gatewayv1.GroupName)), Kind: new(gatewayv1.Kind("Gateway")), Name: "front"},
+		ControllerName: "example.com/test",
+	}
+	for kind, status := range map[string]metav1.ConditionStatus{"Accepted": accepted, "ResolvedRefs": resolved} {
+		meta.SetStatusCondition(&parent.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: "Because", Message: "reported by the test", ObservedGeneration: route.Generation,
+		})
+	}
+	route.Status.Parents = []gatewayv1.RouteParentStatus{parent}
+	lab.Must(s.TB, s.Client.Status().Update(s.Context(), route))
+}
+
+// awaitCondition waits until a condition of VirtualIngress web has a status.
+func (s *site) awaitCondition(kind string, want metav1.ConditionStatus) {
+	s.Helper()
+	lab.Await(s, kind+" to be "+string(want), func() string {
+		c := meta.FindStatusCondition(s.Virtual("web").Status.Conditions, kind)
+		if want == "" && c == nil || c != nil && c.Status == want {
+			return ""
+		}
+		return fmt.Sprintf("condition is %+v", c)
+	})
+}
+
+const toFront = "output: HTTPRoute\n  parentRefs: [{name: front}]"
+
+// TestRoutesOfGatewayAPI begins without the CRDs of Gateway API, and with an Ingress.
+func TestRoutesOfGatewayAPI(t *testing.T) {
+	start(t)
+	s := newSite(t)
+	s.Service("first", "app: web", "{port: 80}")
+	s.Apply(virtualIngress("web"))
+	s.AwaitBackend("web-generated", "first")
+	s.Apply(virtualIngress("web", toFront))
+	s.AwaitMessage("web", v1alpha1.ReasonUnsupported, "the cluster does not serve HTTPRoute of gateway.networking.k8s.io/v1: install the CRDs of Gateway API")
+	s.AwaitBackend("web-generated", "first")
+
+	crds, err := lab.CRDs(t.Context(), lab.GatewayAPI)
+	lab.Must(t, err)
+	lab.Must(t, s.ControlPlane.InstallCRDs(t.Context(), lab.GatewayAPI))
+	t.Cleanup(func() {
+		for _, crd := range crds {
+			lab.Report(t, client.IgnoreNotFound(s.Client.Delete(context.Background(), crd)))
+		}
+	})
+	s.awaitRoute("first")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
+	s.awaitCondition("Accepted", metav1.ConditionUnknown)
+
+	t.Run("refused", func(t *testing.T) {
+		s.report(metav1.ConditionFalse, metav1.ConditionTrue)
+		s.AwaitMessage("web", v1alpha1.ReasonNotAccepted, "Gateway "+s.Namespace+"/front of HTTPRoute web-generated-")
+		s.awaitCondition("Accepted", metav1.ConditionFalse)
+		s.AwaitBackend("web-generated", "first") // what served before is kept
+		lab.Await(t, "Events of both objects", func() string { return s.missingEvents("VirtualIngress/web", "HTTPRoute/"+s.route().Name) })
+	})
+	t.Run("accepted", func(t *testing.T) {
+		s.report(metav1.ConditionTrue, metav1.ConditionTrue)
+		s.AwaitReason("web", v1alpha1.ReasonResolved)
+		s.awaitCondition("Accepted", metav1.ConditionTrue)
+		s.AwaitBackend("web-generated", "") // deleted
+		if v := s.Virtual("web"); len(v.Status.Routes) != 1 || v.Status.Routes[0].Name != s.route().Name || v.Status.IngressName != "" {
+			t.Errorf("status is %+v", v.Status)
+		}
+	})
+	t.Run("recreated under another name", func(*testing.T) {
+		s.RemoveService("first")
+		s.AwaitReason("web", v1alpha1.ReasonNoMatchingService)
+		s.Service("second", "app: web", "{port: 80}")
+		s.awaitRoute("second")
+		s.AwaitReason("web", v1alpha1.ReasonResolved)
+		s.awaitCondition("Accepted", metav1.ConditionUnknown) // of the new generation
+		s.report(metav1.ConditionTrue, metav1.ConditionFalse)
+		s.AwaitMessage("web", v1alpha1.ReasonRefsNotResolved, "reported by the test (Because)")
+	})
+	t.Run("changed by another client", func(*testing.T) {
+		route := s.route()
+		s.Patch(route, route.Name, `{"spec": {"hostnames": ["other.example.com"]}}`)
+		lab.Await(s, "the host to be restored", func() string { return cmp.Diff("web.example.com", string(s.route().Spec.Hostnames[0])) })
+	})
+	t.Run("the host belongs to another namespace", func(t *testing.T) {
+		other := newSite(t)
+		other.Service("theirs", "app: web", "{port: 80}")
+		other.Apply(virtualIngress("web", "output: HTTPRoute\n  parentRefs: [{name: front, namespace: "+s.Namespace+"}]"))
+		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, "host web.example.com belongs to VirtualIngress "+s.Namespace+"/web")
+		other.Apply(virtualIngress("web", toFront)) // their own Gateway
+		other.awaitRoute("theirs")
+	})
+	t.Run("an Ingress again", func(*testing.T) {
+		s.Apply(virtualIngress("web"))
+		s.AwaitBackend("web-generated", "second")
+		s.awaitRoute("")
+		s.AwaitReason("web", v1alpha1.ReasonResolved)
+		s.awaitCondition("Accepted", "")
+	})
+}
+
+// TestServicesNeedReadyEndpoints recreates a Service whose endpoints are ready later.
+func TestServicesNeedReadyEndpoints(t *testing.T) {
+	start(t)
+	s := newSite(t)
+	s.Apply(virtualIngress("web", "requireEndpoints: true"))
+	s.Service("first", "app: web", "{port: 80}")
+	s.AwaitMessage("web", v1alpha1.ReasonNoReadyEndpoints, "Service first has no ready endpoint; the Ingress does not exist yet")
+	s.Slice("first", "192.0.2.1")
+	s.AwaitBackend("web-generated", "first")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
+	s.RemoveMirrored("first")
+	s.Service("second", "app: web", "{port: 80}")
+	s.AwaitMessage("web", v1alpha1.ReasonNoReadyEndpoints, "Service second has no ready endpoint; the Ingress names the last valid Service")
+	s.expectBackend("first")
+	s.Slice("second", "192.0.2.2")
+	s.AwaitBackend("web-generated", "second")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
+}

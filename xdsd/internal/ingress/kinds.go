@@ -1,0 +1,104 @@
+package ingress
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlsource "sigs.k8s.io/controller-runtime/pkg/source"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// listTimeout bounds the first list of a kind.
+const listTimeout = 5 * time.Second
+
+// outputKinds watches the kinds of Gateway API from the first reconciliation of a VirtualIngress that uses them, because a
+// cluster may not serve them. It is safe for concurrent use.
+type outputKinds struct {
+	manager    ctrl.Manager
+	controller controller.Controller
+	handler    handler.EventHandler
+
+	mu        sync.Mutex
+	informers map[v1alpha1.VirtualIngressOutput]cache.Informer
+}
+
+// watched returns the watched kinds of generated Ingresses and routes.
+func (k *outputKinds) watched() []v1alpha1.VirtualIngressOutput {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := []v1alpha1.VirtualIngressOutput{v1alpha1.OutputIngress}
+	for kind := range k.informers {
+		list = append(list, kind)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// watch watches the kinds of the routes that a VirtualIngress has and wants, and returns when they have been listed. It returns
+// a fault if the cluster does not serve the wanted kind, or does not permit to list it.
+func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) error {
+	kinds := []v1alpha1.VirtualIngressOutput{outputOf(v)}
+	for _, route := range v.Status.Routes {
+		kinds = append(kinds, route.Kind)
+	}
+	for _, kind := range kinds {
+		if kind == v1alpha1.OutputIngress {
+			continue
+		}
+		informer, err := k.start(ctx, kind)
+		switch {
+		case meta.IsNoMatchError(err) && kind != outputOf(v):
+			continue // routes of the previous output were deleted with their kind
+		case meta.IsNoMatchError(err):
+			message := fmt.Sprintf("the cluster does not serve %s of %s: install the CRDs of Gateway API, or set output Ingress", kind, gatewayv1.GroupVersion)
+			return &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
+		case err != nil:
+			return fmt.Errorf("watching %ss: %w", kind, err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, listTimeout)
+		synced := toolscache.WaitForCacheSync(waiting.Done(), informer.HasSynced)
+		cancel()
+		if !synced {
+			message := fmt.Sprintf("%ss have not been listed in %s: check the controller's permissions and its log", kind, listTimeout)
+			return &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
+		}
+	}
+	return nil
+}
+
+// start starts to watch a kind unless it is watched already.
+func (k *outputKinds) start(ctx context.Context, kind v1alpha1.VirtualIngressOutput) (cache.Informer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if informer := k.informers[kind]; informer != nil {
+		return informer, nil
+	}
+	if _, err := k.manager.GetRESTMapper().RESTMapping(schema.GroupKind{Group: gatewayv1.GroupName, Kind: string(kind)}, gatewayv1.GroupVersion.Version); err != nil {
+		return nil, err
+	}
+	object, _ := newOutput(kind)
+	if err := k.manager.GetFieldIndexer().IndexField(ctx, object, ownerIndex, byOwner); err != nil {
+		return nil, err
+	}
+	informer, err := k.manager.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	if err := k.controller.Watch(ctrlsource.Kind(k.manager.GetCache(), object, k.handler)); err != nil {
+		return nil, err
+	}
+	k.informers[kind] = informer
+	return informer, nil
+}
