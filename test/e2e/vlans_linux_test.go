@@ -22,6 +22,7 @@ func nodePool(name, network string) string {
 func TestSeveralVLANs(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
+	vlanServer(t, s.ca, "*.apps."+domain)
 	s.cp.MustApply(t, networks(secondVLAN))
 	s.cp.Create(t, nodePool("a", vlan), nodePool("b", secondVLAN), nodePool("c", "elsewhere"))
 	down := false
