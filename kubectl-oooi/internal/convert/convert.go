@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
@@ -24,12 +25,14 @@ type Result struct {
 // Files converts the Ingresses in files and URLs; for the name "-" it reads in. Objects without a namespace are treated
 // as objects of the given namespace, but are returned without one. If a file cannot be read, if an object cannot be
 // converted, or if there is none to convert, it returns nil and an error with one line for each problem.
-func Files(names []string, in io.Reader, namespace string) (*Result, error) {
+//
+// If gateway is not nil, HTTPRoutes of this Gateway are generated instead of Ingresses, also from VirtualIngresses in the files.
+func Files(names []string, in io.Reader, namespace string, gateway *gatewayv1.ParentReference) (*Result, error) {
 	all, err := documents.Read(names, in)
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{namespace: namespace, services: map[string]*object{}}
+	c := &converter{namespace: namespace, gateway: gateway, services: map[string]*object{}}
 	var ingresses []*object
 	for _, o := range all {
 		switch kind := o.GroupVersionKind().GroupKind(); {
@@ -59,6 +62,7 @@ const virtualIngress = "VirtualIngress"
 
 type converter struct {
 	namespace string
+	gateway   *gatewayv1.ParentReference
 	services  map[string]*object // by "namespace/name"; their labels replace their names in Ingresses
 	result    Result
 	errs      []error

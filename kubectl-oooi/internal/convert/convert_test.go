@@ -10,9 +10,11 @@ import (
 )
 
 // runConvert converts a text, and returns the output and the warnings, one on each line.
-func runConvert(t *testing.T, text, format string) (out, warnings string, err error) {
+func runConvert(t *testing.T, text, format, gateway string) (out, warnings string, err error) {
 	t.Helper()
-	result, err := Files([]string{"-"}, strings.NewReader(text), "clusters")
+	parent, err := ParseGateway(gateway)
+	lab.Must(t, err)
+	result, err := Files([]string{"-"}, strings.NewReader(text), "clusters", parent)
 	if err != nil {
 		return "", "", err
 	}
@@ -27,12 +29,34 @@ func runConvert(t *testing.T, text, format string) (out, warnings string, err er
 func TestConversions(t *testing.T) {
 	text, err := os.ReadFile("testdata/ingress/old.yaml")
 	lab.Must(t, err)
-	out, warnings, err := runConvert(t, string(text), "yaml")
+	out, warnings, err := runConvert(t, string(text), "yaml", "")
 	lab.Must(t, err)
 	golden.Check(t, "testdata/ingress/new.golden", out)
 	golden.Check(t, "testdata/ingress/warnings.golden", warnings)
-	if again, _, err := runConvert(t, out, "yaml"); err != nil || again != out {
+	if again, _, err := runConvert(t, out, "yaml", ""); err != nil || again != out {
 		t.Errorf("converting the output again changes it: %v\n%s", err, again)
+	}
+}
+
+// TestConversionsToRoutes converts the same Ingresses, and the VirtualIngresses that are made of them, for a Gateway.
+func TestConversionsToRoutes(t *testing.T) {
+	const gateway = "gateways/front:https"
+	text, err := os.ReadFile("testdata/ingress/old.yaml")
+	lab.Must(t, err)
+	out, warnings, err := runConvert(t, string(text), "yaml", gateway)
+	lab.Must(t, err)
+	golden.Check(t, "testdata/ingress/routes.golden", out)
+	golden.Check(t, "testdata/ingress/routes-warnings.golden", warnings)
+	if again, _, err := runConvert(t, out, "yaml", gateway); err != nil || again != out {
+		t.Errorf("converting the output again changes it: %v\n%s", err, again)
+	}
+}
+
+func TestGateways(t *testing.T) {
+	for _, text := range []string{"/", "a/", "/a", "a:", ":a", "a/b/c", "a/b:c:d"} {
+		if ref, err := ParseGateway(text); err == nil {
+			t.Errorf("%q is accepted as %+v", text, ref)
+		}
 	}
 }
 
@@ -47,14 +71,14 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field of a VirtualIngress", "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: VirtualIngress\nmetadata: {name: shop}\nspec: {size: 3}\n", `unknown field "spec.size"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			out, _, err := runConvert(t, tc.text, "yaml")
+			out, _, err := runConvert(t, tc.text, "yaml", "")
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the error is %v, want %q; the output is %q", err, tc.want, out)
 			}
 		})
 	}
 	wrong := strings.Replace(ingress, "name: a,", "name: a, size: 3,", 1)
-	if _, _, err := runConvert(t, wrong+"---\n"+strings.Replace(wrong, "shop", "other", 1), "yaml"); err == nil || strings.Count(err.Error(), "spec.defaultBackend.service.size") != 2 {
+	if _, _, err := runConvert(t, wrong+"---\n"+strings.Replace(wrong, "shop", "other", 1), "yaml", ""); err == nil || strings.Count(err.Error(), "spec.defaultBackend.service.size") != 2 {
 		t.Errorf("not all errors are reported: %v", err)
 	}
 }
@@ -62,7 +86,7 @@ func TestRefusals(t *testing.T) {
 func TestOtherObjectsAreDroppedWithAWarning(t *testing.T) {
 	const infra = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo}\n---\n"
 	const ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop}\nspec: {defaultBackend: {service: {name: a, port: {number: 80}}}}\n"
-	out, warnings, err := runConvert(t, infra+ingress+"---\n"+ingress, "json")
+	out, warnings, err := runConvert(t, infra+ingress+"---\n"+ingress, "json", "")
 	if err != nil || strings.Count(out, `"kind": "VirtualIngress"`) != 2 || !strings.Contains(out, `"kind": "List"`) {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -26,12 +27,16 @@ func (c *converter) ingress(o *object) {
 	u := clean(o)
 	u.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
 	u.SetKind(virtualIngress)
-	v := &object{Unstructured: u, File: o.File, Document: o.Document}
+	v, typed := &object{Unstructured: u, File: o.File, Document: o.Document}, &v1alpha1.VirtualIngress{}
 	if o.GetKind() == virtualIngress { // one already
-		if err := decodeStrict(v, &v1alpha1.VirtualIngress{}); err != nil {
+		if err := decodeStrict(v, typed); err != nil {
 			c.errs = append(c.errs, err)
+			return
 		}
-		c.result.Objects = append(c.result.Objects, u)
+		if c.gateway != nil && cmp.Or(typed.Spec.Output, v1alpha1.OutputIngress) == v1alpha1.OutputIngress {
+			c.toRoutes(o, typed)
+		}
+		c.add(u, typed)
 		return
 	}
 	labelled, refused := 0, ""
@@ -41,7 +46,6 @@ func (c *converter) ingress(o *object) {
 		}
 		labelled += c.backend(o, b.field, b.service)
 	}
-	typed := &v1alpha1.VirtualIngress{}
 	if err := decodeStrict(v, typed); err != nil {
 		c.errs = append(c.errs, err)
 		return
@@ -50,15 +54,28 @@ func (c *converter) ingress(o *object) {
 		c.warn(o, "", "no backend has matchLabels: replace the Service name that changes by matchLabels, or add the Service with its labels to the files")
 	}
 	switch {
+	case c.gateway != nil:
+		c.toRoutes(o, typed)
 	case refused != "":
 		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the "+
 			"generated Ingress is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
-		_ = unstructured.SetNestedField(u.Object, "", "spec", "suffix") // spec was decoded strictly, so it is a mapping
+		typed.Spec.Suffix = new("")
 		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; "+
 			"the controller then creates it again")
 	}
+	c.add(u, typed)
+}
+
+// add adds a VirtualIngress with the metadata of u and the spec of typed to the result.
+func (c *converter) add(u *unstructured.Unstructured, typed *v1alpha1.VirtualIngress) {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed.Spec)
+	if err != nil {
+		c.errs = append(c.errs, fmt.Errorf("encoding VirtualIngress %s: %w", u.GetName(), err))
+		return
+	}
+	u.Object["spec"] = spec
 	c.result.Objects = append(c.result.Objects, u)
 }
 

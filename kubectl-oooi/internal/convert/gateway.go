@@ -1,0 +1,108 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// ParseGateway parses the Gateway of HTTPRoutes, "[NAMESPACE/]NAME[:LISTENER]". It returns nil for an empty text.
+func ParseGateway(text string) (*gatewayv1.ParentReference, error) {
+	if text == "" {
+		return nil, nil
+	}
+	rest, listener, hasListener := strings.Cut(text, ":")
+	namespace, name, hasNamespace := strings.Cut(rest, "/")
+	if !hasNamespace {
+		namespace, name = "", rest
+	}
+	if name == "" || hasNamespace && namespace == "" || hasListener && listener == "" || strings.ContainsAny(name+listener, "/:") {
+		return nil, fmt.Errorf("gateway %q: must be [NAMESPACE/]NAME[:LISTENER]", text)
+	}
+	ref := &gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}
+	if hasNamespace {
+		ref.Namespace = new(gatewayv1.Namespace(namespace))
+	}
+	if hasListener {
+		ref.SectionName = new(gatewayv1.SectionName(listener))
+	}
+	return ref, nil
+}
+
+// toRoutes changes a VirtualIngress, so that HTTPRoutes of the Gateway are generated instead of an Ingress. It warns about what an
+// HTTPRoute cannot have, or has with another meaning.
+func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
+	spec := &v.Spec
+	spec.Output, spec.ParentRefs = v1alpha1.OutputHTTPRoute, []gatewayv1.ParentReference{*c.gateway}
+	if spec.IngressClassName != nil {
+		c.warn(o, "spec.ingressClassName", "%s is dropped: the Gateway has a class", *spec.IngressClassName)
+	}
+	for i, tls := range spec.TLS {
+		c.warn(o, fmt.Sprintf("spec.tls[%d]", i), "dropped: give a listener of the Gateway the certificate in Secret %s for %q", tls.SecretName, tls.Hosts)
+	}
+	spec.IngressClassName, spec.TLS = nil, nil
+	if b := spec.DefaultBackend; b != nil {
+		c.warn(o, "spec.defaultBackend", "replaced by a rule without host: requests for other paths of the hosts in rules do not reach it")
+		all := v1alpha1.VirtualIngressPath{Path: "/", PathType: v1alpha1.PathTypePrefix, Backend: b}
+		spec.Rules = append(spec.Rules, v1alpha1.VirtualIngressRule{HTTP: &v1alpha1.VirtualIngressHTTP{Paths: []v1alpha1.VirtualIngressPath{all}}})
+		spec.DefaultBackend = nil
+	}
+	for i := range spec.Rules {
+		if spec.Rules[i].HTTP == nil {
+			continue
+		}
+		for j := range spec.Rules[i].HTTP.Paths {
+			path, field := &spec.Rules[i].HTTP.Paths[j], fmt.Sprintf("spec.rules[%d].http.paths[%d]", i, j)
+			if path.PathType == v1alpha1.PathTypeImplementationSpecific {
+				path.PathType = v1alpha1.PathTypePrefix
+				if path.Path == "" {
+					path.Path = "/"
+				}
+				c.warn(o, field+".pathType", "ImplementationSpecific is replaced by Prefix: compare which requests match %s", path.Path)
+			}
+			if path.Backend != nil && path.Backend.Service != nil {
+				c.portNumber(o, field+".backend.service", path.Backend.Service)
+			}
+		}
+	}
+	if len(v.Annotations) > 0 {
+		c.warn(o, "metadata.annotations", "those of an ingress controller have no effect on routes: use filters, timeouts or policies of the Gateway's implementation")
+	}
+}
+
+// portNumber replaces the name of a port by its number, which routes need.
+func (c *converter) portNumber(o *object, field string, service *v1alpha1.VirtualIngressService) {
+	if service.Port.Name == "" {
+		return
+	}
+	for _, s := range c.services {
+		typed := &corev1.Service{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(s.Object, typed) != nil || !selects(service, typed) ||
+			cmp.Or(typed.Namespace, c.namespace) != cmp.Or(service.Namespace, o.GetNamespace(), c.namespace) {
+			continue
+		}
+		for _, p := range typed.Spec.Ports {
+			if p.Name == service.Port.Name {
+				service.Port = v1alpha1.VirtualIngressPort{Number: p.Port}
+				return
+			}
+		}
+	}
+	c.warn(o, field+".port", "replace name %s by the number of the port, because a route names no ports: the Service is not in the files", service.Port.Name)
+}
+
+// selects reports whether a backend names a Service, or selects it by labels.
+func selects(b *v1alpha1.VirtualIngressService, s *corev1.Service) bool {
+	for key, value := range b.MatchLabels {
+		if s.Labels[key] != string(value) {
+			return false
+		}
+	}
+	return len(b.MatchLabels) > 0 || b.Name == s.Name
+}
