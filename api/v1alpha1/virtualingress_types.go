@@ -381,15 +381,17 @@ type VirtualIngressResource struct {
 // +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.ingressClassName`,description="IngressClass of the Ingress"
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.rules[0].host`,description="Host of the first rule"
 // +kubebuilder:printcolumn:name="Ingress",type=string,JSONPath=`.status.ingressName`,description="Generated Ingress"
+// +kubebuilder:printcolumn:name="Route",type=string,priority=1,JSONPath=`.status.routes[0].name`,description="First generated route"
+// +kubebuilder:printcolumn:name="Accepted",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the Gateways accept the routes"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.status.backends[0].service`,description="Service selected for the first backend with a selector"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.loadBalancer.ingress[0].ip`,description="First address of the Ingress"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Ingress is as specified, with a Service for each backend"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the generated objects are as specified, with a Service for each backend, and no Gateway refuses them"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="Explanation of the reason"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
 // VirtualIngress is an Ingress whose backends may be Services selected by labels instead of names. A
-// controller creates the Ingress with the names of the selected Services, and keeps it up to date.
+// controller creates the Ingress, or routes of Gateway API, with the names of the selected Services, and keeps them up to date.
 type VirtualIngress struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

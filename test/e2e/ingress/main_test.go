@@ -20,10 +20,10 @@ import (
 const entry = "198.18.0.1"
 
 var cluster = lab.Shared{
-	Config: lab.Config{Name: "cluster", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager}},
+	Config: lab.Config{Name: "cluster", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager, lab.GatewayAPI}},
 }
 
-// network has the addresses of the entry, and of the backends in 198.18.1.0/24 and 198.18.2.0/24.
+// network has the addresses of the entries, and of the backends in 198.18.1.0/24 and 198.18.2.0/24.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/16"},
 	Build:   []string{"xdsd"},
@@ -48,7 +48,7 @@ func startAll(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	startXDSD(t, cp)
 	startCertManager(t, cp)
-	startContour(t, cp)
+	startContour(t, cp, "")
 }
 
 // startXDSD starts xdsd ingress with the rights of its manifest.
@@ -68,8 +68,9 @@ func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	cp.MustApply(t, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
 }
 
-// startContour starts Contour with the rights of its own manifests, and an Envoy that it configures.
-func startContour(t *testing.T, cp *lab.ControlPlane) {
+// startContour starts Contour with the rights of its own manifests, and an Envoy that it configures. With a configuration, it serves
+// the Gateway that this names instead of Ingresses.
+func startContour(t *testing.T, cp *lab.ControlPlane, config string) {
 	t.Helper()
 	source, err := lab.ModuleDir(t.Context(), "github.com/projectcontour/contour")
 	lab.Must(t, err)
@@ -81,14 +82,16 @@ func startContour(t *testing.T, cp *lab.ControlPlane) {
 	cp.MustApply(t, "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: contour}, spec: {controller: projectcontour.io/ingress-controller}}")
 	binary, err := lab.BuildContour(t.Context(), t.Logf)
 	lab.Must(t, err)
+	dir := lab.TempDir(t)
+	configFile := filepath.Join(dir, "contour.yaml")
+	lab.Must(t, os.WriteFile(configFile, []byte(config), 0o600))
 	const xds, xdsPort = "127.0.0.1", "8001"
-	startDaemon(t, "contour", binary, "serve", "--kubeconfig", accountKubeconfig(t, cp, "projectcontour:contour"),
+	startDaemon(t, "contour", binary, "serve", "--config-path", configFile, "--kubeconfig", accountKubeconfig(t, cp, "projectcontour:contour"),
 		"--xds-address", xds, "--xds-port", xdsPort, "--insecure",
 		"--disable-leader-election", "--ingress-class-name", "contour", "--ingress-status-address", entry,
 		"--envoy-service-http-address", entry, "--envoy-service-http-port", "80",
 		"--envoy-service-https-address", entry, "--envoy-service-https-port", "443")
 
-	dir := lab.TempDir(t)
 	file := filepath.Join(dir, "envoy.json")
 	if out, err := exec.CommandContext(t.Context(), binary, "bootstrap", file,
 		"--xds-address", xds, "--xds-port", xdsPort, "--admin-address", filepath.Join(dir, "admin")).CombinedOutput(); err != nil {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/ingresstest"
@@ -19,16 +20,16 @@ import (
 
 // BenchmarkFleet measures many Services and VirtualIngresses: the daemon's memory, the time of a start until all Ingresses exist, and
 // the time from the API server's reply, when a mirrored Service was recreated under another name, until a watch reports the updated
-// Ingress, or the alias that stands for the new Service: for one Service after the other, and for one of each VirtualIngress at once.
+// Ingress or HTTPRoute, or the alias that stands for the new Service: for one Service after the other, and for one of each VirtualIngress at once.
 //
 //	go test -run xxx -bench Fleet -benchtime 1000x -timeout 60m ./test/integration/ingress
 func BenchmarkFleet(b *testing.B) {
 	for _, size := range []struct {
 		services, virtual int
-		aliases           bool
-	}{{500, 500, false}, {500, 500, true}, {5000, 1000, false}} {
-		b.Run(fmt.Sprintf("%d Services, aliases %t", size.services, size.aliases), func(b *testing.B) {
-			f := newFleet(b, size.services, size.virtual, size.aliases)
+		kind              string // of the object that leads to the Service
+	}{{500, 500, "Ingress"}, {500, 500, "alias"}, {500, 500, "HTTPRoute"}, {5000, 1000, "Ingress"}} {
+		b.Run(fmt.Sprintf("%d Services, %s", size.services, size.kind), func(b *testing.B) {
+			f := newFleet(b, size.services, size.virtual, size.kind)
 			f.start(b)
 			full := f.resident(b)
 			b.ResetTimer() // deletes metrics that were reported before
@@ -61,19 +62,19 @@ type fleet struct {
 
 	replica  *lab.Replica
 	virtual  int
-	aliases  bool
+	kind     string
 	current  []string // the Service of each VirtualIngress
 	cold     time.Duration
 	empty    float64
 	mu       sync.Mutex
-	expected map[string]chan time.Time // by the Service that an Ingress or an alias will lead to
+	expected map[string]chan time.Time // by the Service that an object will lead to
 }
 
 // newFleet creates Services of one hosted cluster, and a VirtualIngress for each of the first virtual ones.
-func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
+func newFleet(b *testing.B, services, virtual int, kind string) *fleet {
 	b.Helper()
-	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi}})
-	f := &fleet{site: &site{ingresstest.New(b, cp)}, virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
+	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi, lab.GatewayAPI}})
+	f := &fleet{site: &site{ingresstest.New(b, cp)}, virtual: virtual, kind: kind, expected: map[string]chan time.Time{}}
 	install(b, cp)
 	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))
 	f.replica.Lead(b)
@@ -83,9 +84,9 @@ func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 		f.current = append(f.current, fmt.Sprintf("a-%d-0", i))
 		f.create(f.current[i], i)
 	}
-	mode := map[bool]string{false: "Direct", true: "Alias"}[aliases]
+	fields := map[string]string{"Ingress": "backendMode: Direct", "alias": "backendMode: Alias", "HTTPRoute": toFront}[kind]
 	for i := range virtual {
-		f.Apply(virtualIngressOf(fmt.Sprintf("v-%d", i), tenantLabels(i), "number: 80", "backendMode: "+mode))
+		f.Apply(virtualIngressOf(fmt.Sprintf("v-%d", i), tenantLabels(i), "number: 80", fields))
 	}
 	return f
 }
@@ -124,16 +125,12 @@ func (f *fleet) start(b *testing.B) {
 	f.cold = time.Since(began)
 }
 
-// watch watches Ingresses or aliases, and sends the time to the channel of recreateService when one leads to a
-// Service.
+// watch watches the objects that lead to Services, and sends the time to the channel of recreateService when one does.
 func (f *fleet) watch(b *testing.B) {
 	b.Helper()
-	c, err := client.NewWithWatch(f.ControlPlane.RESTConfig(), client.Options{})
+	c, err := client.NewWithWatch(f.ControlPlane.RESTConfig(), client.Options{Scheme: f.Client.Scheme()})
 	lab.Must(b, err)
-	var list client.ObjectList = &networkingv1.IngressList{}
-	if f.aliases {
-		list = &corev1.ServiceList{}
-	}
+	list := map[string]client.ObjectList{"Ingress": &networkingv1.IngressList{}, "alias": &corev1.ServiceList{}, "HTTPRoute": &gatewayv1.HTTPRouteList{}}[f.kind]
 	ctx, cancel := context.WithCancel(b.Context())
 	w, err := c.Watch(ctx, list, client.InNamespace(f.Namespace))
 	lab.Must(b, err)
@@ -146,6 +143,8 @@ func (f *fleet) watch(b *testing.B) {
 			switch o := e.Object.(type) {
 			case *networkingv1.Ingress:
 				name = f.Namespace + "/" + o.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+			case *gatewayv1.HTTPRoute:
+				name = f.Namespace + "/" + string(o.Spec.Rules[0].BackendRefs[0].Name)
 			case *corev1.Service:
 				name = o.Annotations[v1alpha1.AnnotationAliasOf]
 			}
@@ -160,7 +159,7 @@ func (f *fleet) watch(b *testing.B) {
 }
 
 // recreateService recreates a Service under another name. It returns the time of the API server's reply, and a channel that
-// receives the time at which an Ingress or alias leads to it.
+// receives the time at which an object leads to it.
 func (f *fleet) recreateService(i, round int) (time.Time, chan time.Time) {
 	f.Helper()
 	f.RemoveService(f.current[i])
@@ -189,7 +188,7 @@ func (f *fleet) await(b *testing.B, at time.Time, ch chan time.Time) time.Durati
 	case updated := <-ch:
 		return max(0, updated.Sub(at)) // the watch may be faster than the reply
 	case <-time.After(lab.WaitTimeout):
-		b.Fatal("no Ingress or alias leads to the Service")
+		b.Fatalf("no %s leads to the Service", f.kind)
 		return 0
 	}
 }

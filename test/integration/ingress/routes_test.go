@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// route returns the only HTTPRoute in the namespace, or nil.
+// route returns the first HTTPRoute in the namespace, or nil.
 func (s *site) route() *gatewayv1.HTTPRoute {
 	s.Helper()
 	list := &gatewayv1.HTTPRouteList{}
@@ -74,7 +75,7 @@ const toFront = "output: HTTPRoute\n  parentRefs: [{name: front}]"
 
 // TestRoutesOfGatewayAPI begins without the CRDs of Gateway API, and with an Ingress.
 func TestRoutesOfGatewayAPI(t *testing.T) {
-	start(t)
+	r := start(t)
 	s := newSite(t)
 	s.Service("first", "app: web", "{port: 80}")
 	s.Apply(virtualIngress("web"))
@@ -100,6 +101,9 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		s.AwaitMessage("web", v1alpha1.ReasonNotAccepted, "Gateway "+s.Namespace+"/front of HTTPRoute web-generated-")
 		s.awaitCondition("Accepted", metav1.ConditionFalse)
 		s.AwaitBackend("web-generated", "first") // what served before is kept
+		if v := s.Virtual("web"); len(v.Status.Routes) != 1 || v.Status.IngressName != "web-generated" {
+			t.Errorf("status is %+v", v.Status)
+		}
 		lab.Await(t, "Events of both objects", func() string { return s.missingEvents("VirtualIngress/web", "HTTPRoute/"+s.route().Name) })
 	})
 	t.Run("accepted", func(t *testing.T) {
@@ -134,8 +138,15 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		other.Apply(virtualIngress("web", toFront)) // their own Gateway
 		other.awaitRoute("theirs")
 	})
-	t.Run("an Ingress again", func(*testing.T) {
-		s.Apply(virtualIngress("web"))
+	t.Run("an Ingress again, after a restart without a Service", func(t *testing.T) {
+		s.RemoveService("second")
+		s.AwaitReason("web", v1alpha1.ReasonNoMatchingService)
+		s.Apply(virtualIngressOf("web", "app: third", "number: 80"))
+		s.AwaitReason("web", v1alpha1.ReasonNoMatchingService)
+		r.Terminate(t)
+		r.Lead(t)
+		s.awaitRoute("second") // kept until there is an Ingress
+		s.Service("second", "app: third", "{port: 80}")
 		s.AwaitBackend("web-generated", "second")
 		s.awaitRoute("")
 		s.AwaitReason("web", v1alpha1.ReasonResolved)
@@ -160,4 +171,32 @@ func TestServicesNeedReadyEndpoints(t *testing.T) {
 	s.Slice("second", "192.0.2.2")
 	s.AwaitBackend("web-generated", "second")
 	s.AwaitReason("web", v1alpha1.ReasonResolved)
+}
+
+// TestRightsForRoutesAreMissing runs the controller with the rights of an earlier version.
+func TestRightsForRoutesAreMissing(t *testing.T) {
+	cp := cluster.Get(t)
+	install(t, cp)
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.GatewayAPI))
+	rights := manifest(t, "controller/rbac.yaml")
+	const of = "[gateway.networking.k8s.io]"
+	if !strings.Contains(rights, of) {
+		t.Fatal("no rights for routes")
+	}
+	apply(t, cp, strings.Replace(rights, of, "[example.com]", 1))
+	defer apply(t, cp, rights)
+	r := newReplica(t, cp, "ingress", account("oooi-system"))
+	r.Lead(t)
+	t.Cleanup(func() { r.Terminate(t) })
+	s := newSite(t)
+	s.Service("first", "app: web", "{port: 80}")
+	for i := range 20 { // more than there are workers
+		s.Apply(virtualIngress(fmt.Sprint("route-", i), toFront))
+	}
+	s.AwaitMessage("route-19", v1alpha1.ReasonUnsupported, "HTTPRoutes have not been listed in 5s: check the controller's permissions")
+	s.Apply(virtualIngress("web"))
+	s.AwaitBackend("web-generated", "first")
+	apply(t, cp, rights)
+	s.awaitRoute("first")
+	s.AwaitReason("route-19", v1alpha1.ReasonResolved)
 }

@@ -119,7 +119,7 @@ func (c *Controller) register(p Policy) error {
 	m := c.manager
 	r := &reconciler{
 		client: m.GetClient(), policy: p, recorder: m.GetEventRecorder(name), writer: &writer{client: m.GetClient(), guard: newGuard()},
-		kinds: &outputKinds{manager: m, informers: map[v1alpha1.VirtualIngressOutput]cache.Informer{}},
+		kinds: &outputKinds{manager: m, kinds: map[v1alpha1.VirtualIngressOutput]*outputKind{}},
 	}
 	r.kinds.handler = r.onReferences(outputReferences)
 	// This controller writes the status.

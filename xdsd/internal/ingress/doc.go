@@ -1,8 +1,8 @@
-// Package ingress maintains an Ingress for each VirtualIngress: a copy with the names of Services instead of
+// Package ingress maintains an Ingress, or routes of Gateway API, for each VirtualIngress: a copy with the names of Services instead of
 // labels. On request it also maintains aliases: Services with a fixed name and the endpoints of the selected
 // Service.
 //
-// The generated objects are a function (resolve.go, translate.go, alias.go) of a VirtualIngress and of the objects in
-// the cache, which index.go indexes. The reconciler applies them with one function for all kinds (write.go), and prunes
-// those that are no longer wanted.
+// The generated objects are a function (resolve.go, translate.go, output.go, alias.go) of a VirtualIngress and of the objects in
+// the cache, which index.go indexes. The reconciler applies them with one function for all kinds (write.go), prunes
+// those that are no longer wanted, and reports what Gateways say about routes (parents.go).
 package ingress

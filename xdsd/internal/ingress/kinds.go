@@ -30,8 +30,15 @@ type outputKinds struct {
 	controller controller.Controller
 	handler    handler.EventHandler
 
-	mu        sync.Mutex
-	informers map[v1alpha1.VirtualIngressOutput]cache.Informer
+	mu    sync.Mutex
+	kinds map[v1alpha1.VirtualIngressOutput]*outputKind
+}
+
+// outputKind is a watched kind. Reconciliations wait for its first list until listBy; later ones do not, because they would delay those of
+// other VirtualIngresses.
+type outputKind struct {
+	informer cache.Informer
+	listBy   time.Time
 }
 
 // watched returns the watched kinds of generated Ingresses and routes.
@@ -39,7 +46,7 @@ func (k *outputKinds) watched() []v1alpha1.VirtualIngressOutput {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	list := []v1alpha1.VirtualIngressOutput{v1alpha1.OutputIngress}
-	for kind := range k.informers {
+	for kind := range k.kinds {
 		list = append(list, kind)
 	}
 	slices.Sort(list)
@@ -57,7 +64,7 @@ func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) err
 		if kind == v1alpha1.OutputIngress {
 			continue
 		}
-		informer, err := k.start(ctx, kind)
+		started, err := k.start(ctx, kind)
 		switch {
 		case meta.IsNoMatchError(err) && kind != outputOf(v):
 			continue // routes of the previous output were deleted with their kind
@@ -67,10 +74,10 @@ func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) err
 		case err != nil:
 			return fmt.Errorf("watching %ss: %w", kind, err)
 		}
-		waiting, cancel := context.WithTimeout(ctx, listTimeout)
-		synced := toolscache.WaitForCacheSync(waiting.Done(), informer.HasSynced)
+		waiting, cancel := context.WithDeadline(ctx, started.listBy)
+		listed := started.informer.HasSynced() || toolscache.WaitForCacheSync(waiting.Done(), started.informer.HasSynced)
 		cancel()
-		if !synced {
+		if !listed {
 			message := fmt.Sprintf("%ss have not been listed in %s: check the controller's permissions and its log", kind, listTimeout)
 			return &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
 		}
@@ -79,13 +86,14 @@ func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) err
 }
 
 // start starts to watch a kind unless it is watched already.
-func (k *outputKinds) start(ctx context.Context, kind v1alpha1.VirtualIngressOutput) (cache.Informer, error) {
+func (k *outputKinds) start(ctx context.Context, kind v1alpha1.VirtualIngressOutput) (*outputKind, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if informer := k.informers[kind]; informer != nil {
-		return informer, nil
+	if started := k.kinds[kind]; started != nil {
+		return started, nil
 	}
-	if _, err := k.manager.GetRESTMapper().RESTMapping(schema.GroupKind{Group: gatewayv1.GroupName, Kind: string(kind)}, gatewayv1.GroupVersion.Version); err != nil {
+	group := schema.GroupKind{Group: gatewayv1.GroupName, Kind: string(kind)}
+	if _, err := k.manager.GetRESTMapper().RESTMapping(group, gatewayv1.GroupVersion.Version); err != nil {
 		return nil, err
 	}
 	object, _ := newOutput(kind)
@@ -99,6 +107,6 @@ func (k *outputKinds) start(ctx context.Context, kind v1alpha1.VirtualIngressOut
 	if err := k.controller.Watch(ctrlsource.Kind(k.manager.GetCache(), object, k.handler)); err != nil {
 		return nil, err
 	}
-	k.informers[kind] = informer
-	return informer, nil
+	k.kinds[kind] = &outputKind{informer, time.Now().Add(listTimeout)}
+	return k.kinds[kind], nil
 }

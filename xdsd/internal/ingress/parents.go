@@ -22,7 +22,8 @@ var refusals = map[string]string{
 
 // pending reports whether a Gateway has not accepted one of the routes yet. An Ingress is never pending.
 func (w *reconciliation) pending() bool {
-	return outputOf(w.v) != v1alpha1.OutputIngress && (len(w.outputs) < len(w.parts) || !meta.IsStatusConditionTrue(w.routeConditions(), string(gatewayv1.RouteConditionAccepted)))
+	return outputOf(w.v) != v1alpha1.OutputIngress &&
+		(len(w.outputs) < len(w.parts) || !meta.IsStatusConditionTrue(w.routeConditions(), string(gatewayv1.RouteConditionAccepted)))
 }
 
 // routeConditions returns the conditions Accepted and ResolvedRefs of all routes and their Gateways: False if one is False, else
@@ -69,7 +70,9 @@ func parentCondition(route client.Object, parent *gatewayv1.ParentReference, kin
 		}
 		return *c
 	}
-	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "the Gateway's controller has not reported yet"}
+	return metav1.Condition{
+		Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "the Gateway's controller has not reported yet",
+	}
 }
 
 // absolute returns a reference from a namespace with the API's defaults.

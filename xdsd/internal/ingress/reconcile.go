@@ -92,6 +92,8 @@ type reconciliation struct {
 	outputs []client.Object
 	// wanted has the kinds and names of the generated objects that must exist.
 	wanted map[string]bool
+	// pruned reports that all others were deleted.
+	pruned bool
 }
 
 // retryAfter returns when to reconcile again without an event; 0 for never.
@@ -185,6 +187,7 @@ func (w *reconciliation) prune(ctx context.Context) error {
 			return err
 		}
 	}
+	w.pruned = true
 	if !w.policy.Aliases {
 		return nil
 	}
@@ -293,6 +296,12 @@ func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, e
 			s.Conditions = append(s.Conditions, *before) // for the time of the transition
 		}
 		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	if !w.pruned { // objects of the previous output may exist
+		if outputOf(w.v) != v1alpha1.OutputIngress {
+			s.IngressName, s.LoadBalancer = w.v.Status.IngressName, w.v.Status.LoadBalancer
+		}
+		s.Routes = slices.DeleteFunc(slices.Clone(w.v.Status.Routes), func(r v1alpha1.VirtualIngressRoute) bool { return r.Kind == outputOf(w.v) })
 	}
 	for _, output := range w.outputs {
 		if ingress, ok := output.(*networkingv1.Ingress); ok {
