@@ -44,10 +44,6 @@ const (
 	// AnnotationVirtualIngress is set on a generated object: its VirtualIngress, "namespace/name".
 	AnnotationVirtualIngress = GroupName + "/virtualingress"
 
-	// AnnotationResolution is set on a generated Ingress or route: the reason of the condition Ready of its VirtualIngress
-	// when the object was last written. A backend with a fault then has the last Service that matched it.
-	AnnotationResolution = GroupName + "/resolution"
-
 	// AnnotationAllowAliases is set on a Namespace: the namespaces whose VirtualIngresses may have aliases of
 	// its Services, separated by commas, or "*".
 	AnnotationAllowAliases = GroupName + "/allow-aliases-from"

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,9 +33,6 @@ func TestIngressFollowsTheService(t *testing.T) {
 	t.Run("recreated under another name", func(t *testing.T) {
 		s.RemoveService("first")
 		s.AwaitMessage("web", v1alpha1.ReasonNoMatchingService, "the Ingress names the last valid Service")
-		lab.Await(t, "the Ingress's resolution annotation", func() string {
-			return cmp.Diff("NoMatchingService", s.Ingress("web-generated").Annotations[v1alpha1.AnnotationResolution])
-		})
 		s.expectBackend("first")
 		s.Service("second", labels, "{name: http, port: 80}")
 		s.AwaitBackend("web-generated", "second")

@@ -89,9 +89,9 @@ func resolved(t *testing.T, c client.Client, v *v1alpha1.VirtualIngress) *resolu
 }
 
 // translated returns the Ingress or the routes of a VirtualIngress.
-func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution, reason string) []client.Object {
+func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution) []client.Object {
 	t.Helper()
-	objects, err := translate(v, defaults, r, reason)
+	objects, err := translate(v, defaults, r)
 	lab.Must(t, err)
 	return objects
 }
@@ -129,7 +129,7 @@ func TestExampleIngressIsCurrent(t *testing.T) {
 	if !r.complete() {
 		t.Fatal(r.fault())
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r, v1alpha1.ReasonResolved)[0])
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r)[0])
 	lab.Must(t, err)
 	delete(fields, "status")
 	ingress, err := yaml.Marshal(fields)
@@ -150,7 +150,7 @@ func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress
 		}
 	}
 	if r.complete() && !r.remove {
-		objects = append(objects, translated(t, v, r, "Reason")...)
+		objects = append(objects, translated(t, v, r)...)
 	}
 	for _, o := range objects {
 		text, err := yaml.Marshal(o)

@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,8 +153,7 @@ func (w *reconciliation) hostWithheld() bool {
 
 // applyOutputs applies the Ingress or the routes. A fault of one does not affect the others.
 func (w *reconciliation) applyOutputs(ctx context.Context) error {
-	reason, _ := w.fault()
-	objects, err := translate(w.v, w.policy, w.resolution, cmp.Or(reason, v1alpha1.ReasonResolved))
+	objects, err := translate(w.v, w.policy, w.resolution)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,8 @@ func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 	return ok && generator == keyOf(v)
 }
 
-// objectMeta returns the metadata of a generated Ingress or route. reason is the value of the annotation resolution.
-func objectMeta(v *v1alpha1.VirtualIngress, p Policy, name, reason string) metav1.ObjectMeta {
+// objectMeta returns the metadata of a generated Ingress or route.
+func objectMeta(v *v1alpha1.VirtualIngress, p Policy, name string) metav1.ObjectMeta {
 	drop := append(Tracking(), p.Drop...)
 	m := metav1.ObjectMeta{
 		Namespace: v.Namespace, Name: name,
@@ -92,12 +92,11 @@ func objectMeta(v *v1alpha1.VirtualIngress, p Policy, name, reason string) metav
 		OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
 	}
 	m.Annotations[v1alpha1.AnnotationVirtualIngress] = v.Namespace + "/" + v.Name
-	m.Annotations[v1alpha1.AnnotationResolution] = reason
 	return m
 }
 
 // translate returns the Ingress or the routes of a VirtualIngress. Each of its sources must have a Service.
-func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) ([]client.Object, error) {
+func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution) ([]client.Object, error) {
 	named := v.DeepCopy()
 	eachService(named, func(service *v1alpha1.VirtualIngressService) {
 		s, ok := sourceOf(v, service)
@@ -113,8 +112,7 @@ func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason strin
 	})
 	var objects []client.Object
 	for _, part := range partsOf(named, p) {
-		meta := objectMeta(v, p, part.name, reason)
-		object, err := part.object(named, meta)
+		object, err := part.object(named, objectMeta(v, p, part.name))
 		if err != nil {
 			return nil, err
 		}
