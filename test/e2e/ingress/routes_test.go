@@ -250,7 +250,7 @@ spec: {parentRefs: [{name: front, namespace: gateways}], hostnames: [%[1]s], rul
 			s.RemoveMirrored(previous)
 			s.Remove(&v1alpha1.VirtualIngress{}, "web")
 			s.Remove(&gatewayv1.HTTPRoute{}, host) // Contour would write its status with each change
-			times = times[1:] // without the new route
+			times = times[1:]                      // without the new route
 			slices.Sort(times)
 			t.Logf("%d recreations: served after p50 %s, p99 %s; responses %v", len(times), times[len(times)/2], times[len(times)*99/100], results)
 			if results["wrong"] > 0 || results["at "+addresses[0]] == 0 || times[len(times)-1] > lab.WaitTimeout {

@@ -19,7 +19,7 @@ import (
 // cluster has an API server without streaming lists (WatchList), like older ones. The daemon then uses list
 // and watch; with WatchList it uses only watch, and list as a fallback.
 var cluster = lab.Shared{
-	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}, CRDs: []lab.CRDSet{lab.Oooi}},
+	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}, CRDs: []lab.CRDSet{lab.Oooi, lab.GatewayAPI}},
 }
 
 var network = lab.Network{

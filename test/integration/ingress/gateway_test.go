@@ -1,7 +1,6 @@
 package ingress_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/ingresstest"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -75,8 +75,11 @@ const toFront = "output: HTTPRoute\n  parentRefs: [{name: front}]"
 
 // TestRoutesOfGatewayAPI begins without the CRDs of Gateway API, and with an Ingress.
 func TestRoutesOfGatewayAPI(t *testing.T) {
-	r := start(t)
-	s := newSite(t)
+	cp := lab.New(t, lab.Config{Name: "gateway", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi}})
+	install(t, cp)
+	r := newReplica(t, cp, "ingress", account("oooi-system"))
+	r.Lead(t)
+	s := &site{ingresstest.New(t, cp)}
 	s.Service("first", "app: web", "{port: 80}")
 	s.Apply(virtualIngress("web"))
 	s.AwaitBackend("web-generated", "first")
@@ -84,14 +87,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 	s.AwaitMessage("web", v1alpha1.ReasonUnsupported, "the cluster does not serve HTTPRoute of gateway.networking.k8s.io/v1: install the CRDs of Gateway API")
 	s.AwaitBackend("web-generated", "first")
 
-	crds, err := lab.CRDs(t.Context(), lab.GatewayAPI)
-	lab.Must(t, err)
-	lab.Must(t, s.ControlPlane.InstallCRDs(t.Context(), lab.GatewayAPI))
-	t.Cleanup(func() {
-		for _, crd := range crds {
-			lab.Report(t, client.IgnoreNotFound(s.Client.Delete(context.Background(), crd)))
-		}
-	})
+	lab.Must(t, cp.InstallCRDs(t.Context(), lab.GatewayAPI))
 	s.awaitRoute("first")
 	s.AwaitReason("web", v1alpha1.ReasonResolved)
 	s.awaitCondition("Accepted", metav1.ConditionUnknown)
@@ -131,7 +127,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		lab.Await(s, "the host to be restored", func() string { return cmp.Diff("web.example.com", string(s.route().Spec.Hostnames[0])) })
 	})
 	t.Run("the host belongs to another namespace", func(t *testing.T) {
-		other := newSite(t)
+		other := &site{ingresstest.New(t, cp)}
 		other.Service("theirs", "app: web", "{port: 80}")
 		other.Apply(virtualIngress("web", "output: HTTPRoute\n  parentRefs: [{name: front, namespace: "+s.Namespace+"}]"))
 		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, "host web.example.com belongs to VirtualIngress "+s.Namespace+"/web")
@@ -152,6 +148,49 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		s.AwaitReason("web", v1alpha1.ReasonResolved)
 		s.awaitCondition("Accepted", "")
 	})
+}
+
+// TestRoutesAreDeleted recreates the Service of a route of each kind, and deletes it.
+func TestRoutesAreDeleted(t *testing.T) {
+	start(t)
+	const backend = "{service: {matchLabels: {app: web}, port: {number: 443}}}"
+	for output, rule := range map[string]string{
+		"HTTPRoute": "http: {paths: [{path: /, pathType: Prefix, backend: " + backend + "}]}",
+		"TLSRoute":  "tls: {backends: [" + backend + "]}",
+	} {
+		t.Run(output, func(t *testing.T) {
+			s := newSite(t)
+			s.Service("first", "app: web", "{port: 443}")
+			s.Apply(fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: VirtualIngress
+metadata: {name: web}
+spec: {output: %s, onNoMatch: Delete, parentRefs: [{name: front}], rules: [{host: web.example.com, %s}]}
+`, output, rule))
+			expect := func(want string) {
+				t.Helper()
+				lab.Await(t, "the route to name "+want, func() string {
+					httpRoutes, tlsRoutes, got := &gatewayv1.HTTPRouteList{}, &gatewayv1.TLSRouteList{}, ""
+					lab.Must(t, s.Client.List(t.Context(), httpRoutes, client.InNamespace(s.Namespace)))
+					lab.Must(t, s.Client.List(t.Context(), tlsRoutes, client.InNamespace(s.Namespace)))
+					for i := range httpRoutes.Items {
+						got += string(httpRoutes.Items[i].Spec.Rules[0].BackendRefs[0].Name)
+					}
+					for i := range tlsRoutes.Items {
+						got += string(tlsRoutes.Items[i].Spec.Rules[0].BackendRefs[0].Name)
+					}
+					return cmp.Diff(want, got)
+				})
+			}
+			expect("first")
+			s.Service("second", "app: web", "{port: 443}")
+			s.RemoveService("first")
+			expect("second")
+			s.RemoveService("second")
+			expect("")
+			s.AwaitMessage("web", v1alpha1.ReasonNoMatchingService, "the "+output+" is deleted until a Service matches")
+		})
+	}
 }
 
 // TestServicesNeedReadyEndpoints recreates a Service whose endpoints are ready later.
@@ -177,7 +216,6 @@ func TestServicesNeedReadyEndpoints(t *testing.T) {
 func TestRightsForRoutesAreMissing(t *testing.T) {
 	cp := cluster.Get(t)
 	install(t, cp)
-	lab.Must(t, cp.InstallCRDs(t.Context(), lab.GatewayAPI))
 	rights := manifest(t, "controller/rbac.yaml")
 	const of = "[gateway.networking.k8s.io]"
 	if !strings.Contains(rights, of) {
