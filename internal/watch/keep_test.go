@@ -63,7 +63,7 @@ func TestObjectsDisappearWithoutTeardown(t *testing.T) {
 			t.Helper()
 			crds, err := lab.CRDs(t.Context(), lab.HyperShift, lab.Oooi)
 			lab.Must(t, err)
-			// The API server may take minutes to delete those whose storage it has not initialized, because nobody watches them.
+			// The API server may take minutes to delete those whose storage it has not initialized, because no client watches them.
 			crds = slices.DeleteFunc(crds, func(crd *unstructured.Unstructured) bool {
 				return !slices.Contains([]string{infrasName, hostedClustersName, proxyServersName}, crd.GetName())
 			})

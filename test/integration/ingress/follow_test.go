@@ -30,7 +30,7 @@ func TestIngressFollowsTheService(t *testing.T) {
 		t.Errorf("status is %+v", v.Status)
 	}
 
-	t.Run("recreated under another name", func(t *testing.T) {
+	t.Run("recreated under another name", func(*testing.T) {
 		s.RemoveService("first")
 		s.AwaitMessage("web", v1alpha1.ReasonNoMatchingService, "the Ingress names the last valid Service")
 		s.expectBackend("first")

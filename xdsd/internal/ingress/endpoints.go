@@ -19,11 +19,11 @@ func (r *resolution) requireEndpoints(ctx context.Context, c client.Reader, v *v
 		if b.service == nil {
 			continue
 		}
-		slices, err := endpointSlices(ctx, c, b.source.namespace, b.service.Name)
+		list, err := endpointSlices(ctx, c, b.source.namespace, b.service.Name)
 		if err != nil {
 			return err
 		}
-		ready[b.source.key()] = hasReadyEndpoint(slices)
+		ready[b.source.key()] = hasReadyEndpoint(list)
 	}
 	for _, shares := range sharesOf(v) {
 		if slices.ContainsFunc(shares, func(s share) bool {
