@@ -20,6 +20,12 @@ Fields of the kinds in API group `{{ .Group }}`, version `{{ .Version }}`:
 {{ . | trim | replace "\n\n" "\x00" | replace "\n" " " | replace "|" "\\|" | replace "<" "&lt;" | replace "\x00" "<br>" }}
 {{- end -}}
 
+{{- define "typeLink" -}}
+{{- if hasPrefix "sigs.k8s.io/gateway-api/" .Package -}}
+[{{ .Name }}](https://gateway-api.sigs.k8s.io/reference/api-spec/1.6/spec/#{{ lower .Name }}){{ if contains "SLICE" (toJson .Kind) }} array{{ end }}
+{{- else }}{{ markdownRenderType . }}{{ end -}}
+{{- end -}}
+
 {{- define "type" -}}
 {{- $type := . -}}
 {{- if markdownShouldRenderType $type }}
@@ -36,7 +42,7 @@ Used by:
 | Field | Type | Default | Description |
 |---|---|---|---|
 {{ range $type.Members -}}
-| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ if .Default }}`{{ .Default }}`{{ end }} | {{ if eq .Name "metadata" }}Standard object metadata.{{ else }}{{ template "cell" .Doc }}{{ end }}{{ template "validation" .Validation }} |
+| `{{ .Name }}` | {{ template "typeLink" .Type }} | {{ if .Default }}`{{ .Default }}`{{ end }} | {{ if eq .Name "metadata" }}Standard object metadata.{{ else }}{{ template "cell" .Doc }}{{ end }}{{ template "validation" .Validation }} |
 {{ end -}}
 {{ end -}}
 {{ if and $type.EnumValues (ne $type.Name "Duration") }}
