@@ -106,11 +106,14 @@ func (r *HTTPRouteRule) setDefaults() {
 			setDefault(&path.Value, "/")
 		}
 		for j := range r.Matches[i].Headers {
-			setDefault(&r.Matches[i].Headers[j].Type, HeaderMatchExact)
+			setDefault(&r.Matches[i].Headers[j].Type, ValueMatchExact)
+		}
+		for j := range r.Matches[i].QueryParams {
+			setDefault(&r.Matches[i].QueryParams[j].Type, ValueMatchExact)
 		}
 	}
 	for i := range r.Filters {
-		setDefault(&r.Filters[i].RequestRedirect.StatusCode, 302)
+		setDefaultPointer(&r.Filters[i].RequestRedirect.StatusCode, 302)
 	}
 	for i := range r.BackendRefs {
 		setDefaultPointer(&r.BackendRefs[i].Weight, 1)

@@ -1,9 +1,23 @@
 package v1alpha1
 
+import (
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// These types are Gateway API's where the proxy supports all of their fields. The others are narrower:
+//   - HTTPPathMatch: with 16384 backends, Gateway API's CEL rules for paths exceed the API server's cost budget, and they
+//     reject %2F.
+//   - HTTPValueMatch, in place of HTTPHeaderMatch and HTTPQueryParamMatch: without regular expressions, since Envoy rejects all
+//     routes of a port if it cannot compile one.
+//   - HTTPRouteFilter: only redirects are supported.
+//   - HTTPBackendRef: the Service is in the targetNamespace of the backend, and has no filters.
+//   - HTTPRouteRetry: Gateway API's has neither limits nor defaults, and rejects repeated codes.
+
 // HTTPRoutes are the routes of HTTP requests for the hostnames of a backend, with the words of Gateway API's HTTPRoute.
 type HTTPRoutes struct {
 	// Rules select requests. If several rules match, that with an exact path is used, then that with the longest path
-	// prefix, a method, the most headers, and then the first one. A request that no rule matches is answered with 404.
+	// prefix, a method, the most headers, the most query parameters, and then the first one. A request that no
+	// rule matches is answered with 404.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -32,9 +46,10 @@ type HTTPRouteRule struct {
 	// +kubebuilder:validation:MaxItems=16
 	BackendRefs []HTTPBackendRef `json:"backendRefs,omitempty"`
 
-	// Timeouts limit requests.
+	// Timeouts limit a request with all retries, and each attempt of them (backendRequest), from 1ms to 8760h. Absent or 0s:
+	// no limit.
 	// +optional
-	Timeouts *HTTPRouteTimeouts `json:"timeouts,omitempty"`
+	Timeouts *gatewayv1.HTTPRouteTimeouts `json:"timeouts,omitempty"`
 
 	// Retry repeats requests that fail. Absent: none is repeated.
 	// +optional
@@ -47,16 +62,54 @@ type HTTPRouteMatch struct {
 	// +optional
 	Path *HTTPPathMatch `json:"path,omitempty"`
 
-	// Headers that the request must have.
+	// Headers that the request must have, with exact values.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
-	Headers []HTTPHeaderMatch `json:"headers,omitempty"`
+	Headers []HTTPValueMatch `json:"headers,omitempty"`
 
-	// Method of the request. Absent: any method.
+	// QueryParams are parameters that the query of the request must have, with exact values as in the request, where a space
+	// may be %20 or +.
 	// +optional
-	Method HTTPMethod `json:"method,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	QueryParams []HTTPValueMatch `json:"queryParams,omitempty"`
+
+	// Method of the request, except CONNECT. Absent: any method.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self != 'CONNECT'",message="the proxy does not support CONNECT"
+	Method gatewayv1.HTTPMethod `json:"method,omitempty"`
+}
+
+// ValueMatchType is how the value of a header or query parameter is compared.
+//
+// +kubebuilder:validation:Enum=Exact
+type ValueMatchType string
+
+// ValueMatchExact matches the whole value.
+const ValueMatchExact ValueMatchType = "Exact"
+
+// HTTPValueMatch is a condition of a request's header or query parameter.
+type HTTPValueMatch struct {
+	// Type is how the value is compared.
+	// +optional
+	// +kubebuilder:default=Exact
+	Type ValueMatchType `json:"type,omitempty"`
+
+	// Name of the header, in upper or lower case, or of the query parameter.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern="^[A-Za-z0-9!#$%&'*+\\-.^_`|~]+$"
+	Name string `json:"name"`
+
+	// Value is the whole value.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Value string `json:"value"`
 }
 
 // PathMatchType is how a path is compared.
@@ -88,85 +141,19 @@ type HTTPPathMatch struct {
 	Value string `json:"value,omitempty"`
 }
 
-// HeaderMatchType is how the value of a header is compared.
-//
-// +kubebuilder:validation:Enum=Exact
-type HeaderMatchType string
-
-// HeaderMatchExact matches the whole value.
-const HeaderMatchExact HeaderMatchType = "Exact"
-
-// HTTPHeaderMatch is a condition of a request's header.
-type HTTPHeaderMatch struct {
-	// Type is how the value is compared.
-	// +optional
-	// +kubebuilder:default=Exact
-	Type HeaderMatchType `json:"type,omitempty"`
-
-	// Name of the header, in upper or lower case.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:Pattern="^[A-Za-z0-9!#$%&'*+\\-.^_`|~]+$"
-	Name string `json:"name"`
-
-	// Value of the header.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=4096
-	Value string `json:"value"`
-}
-
-// HTTPMethod is a method of HTTP requests.
-//
-// +kubebuilder:validation:Enum=GET;HEAD;POST;PUT;DELETE;OPTIONS;TRACE;PATCH
-type HTTPMethod string
-
-// HTTPRouteFilterType is the kind of a filter.
-//
-// +kubebuilder:validation:Enum=RequestRedirect
-type HTTPRouteFilterType string
-
-// HTTPRouteFilterRequestRedirect answers requests with a redirect.
-const HTTPRouteFilterRequestRedirect HTTPRouteFilterType = "RequestRedirect"
-
 // HTTPRouteFilter changes how requests are processed.
 type HTTPRouteFilter struct {
-	// Type is the kind of the filter.
+	// Type is the kind of the filter: RequestRedirect.
 	// +required
-	Type HTTPRouteFilterType `json:"type"`
+	// +kubebuilder:validation:Enum=RequestRedirect
+	Type gatewayv1.HTTPRouteFilterType `json:"type"`
 
-	// RequestRedirect answers requests with a redirect.
+	// RequestRedirect answers requests with a redirect. Absent fields are those of the request; without scheme and port, the
+	// port is that of the listener.
 	// +required
-	RequestRedirect HTTPRequestRedirect `json:"requestRedirect"`
-}
-
-// HTTPRequestRedirect is a redirect to the same path.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.scheme) || has(self.hostname) || has(self.port)",message="set scheme, hostname or port: a redirect to the same URL would repeat for ever"
-type HTTPRequestRedirect struct {
-	// Scheme of the new URL. Absent: that of the request.
-	// +optional
-	// +kubebuilder:validation:Enum=http;https
-	Scheme string `json:"scheme,omitempty"`
-
-	// Hostname of the new URL. Absent: that of the request.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Hostname string `json:"hostname,omitempty"`
-
-	// Port of the new URL. Absent: the default port of scheme, or without scheme that of the listener.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port,omitempty"`
-
-	// StatusCode of the response.
-	// +optional
-	// +kubebuilder:default=302
-	// +kubebuilder:validation:Enum=301;302;303;307;308
-	StatusCode int32 `json:"statusCode,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="has(self.scheme) || has(self.hostname) || has(self.port) || has(self.path)",message="set scheme, hostname, port or path: a redirect to the same URL would repeat for ever"
+	// +kubebuilder:validation:XValidation:rule="!has(self.path) || !has(self.path.replaceFullPath) || self.path.replaceFullPath.startsWith('/')",message="must begin with a slash",fieldPath=".path.replaceFullPath"
+	RequestRedirect gatewayv1.HTTPRequestRedirectFilter `json:"requestRedirect"`
 }
 
 // HTTPBackendRef is a Service that gets a share of requests.
@@ -192,15 +179,9 @@ type HTTPBackendRef struct {
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// HTTPRouteTimeouts limits requests.
-type HTTPRouteTimeouts struct {
-	// Request is the time until the response must be complete, with all retries, from 1ms to 8760h. Absent: no limit.
-	// +optional
-	Request Duration `json:"request,omitempty"`
-}
-
-// HTTPRouteRetry repeats requests: those whose connection fails or is refused by the server, and those with a response of
-// one of the codes. Requests with a body of more than 32 KiB are not repeated.
+// HTTPRouteRetry repeats requests: those whose connection fails or is refused by the server, those with a response of one of
+// the codes, and with timeouts.backendRequest those that time out or whose connection is reset. Requests with
+// a body of more than 32 KiB are not repeated.
 type HTTPRouteRetry struct {
 	// Codes are the statuses of responses after which a request is repeated.
 	// +optional

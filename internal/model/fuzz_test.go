@@ -580,7 +580,8 @@ func pickRules(random *rand.Rand) *v1alpha1.HTTPRoutes {
 		rule := v1alpha1.HTTPRouteRule{}
 		for range random.IntN(3) {
 			rule.Matches = append(rule.Matches, v1alpha1.HTTPRouteMatch{Path: &v1alpha1.HTTPPathMatch{
-				Type: []v1alpha1.PathMatchType{"", "Exact", "PathPrefix"}[random.IntN(3)], Value: []string{"", "/", "/a", "/a/", "/a/b", "//", "/..", "a"}[random.IntN(8)],
+				Type:  []v1alpha1.PathMatchType{"", "Exact", "PathPrefix"}[random.IntN(3)],
+				Value: []string{"", "/", "/a", "/a/", "/a/b", "//", "/..", "a"}[random.IntN(8)],
 			}})
 		}
 		for range random.IntN(3) {

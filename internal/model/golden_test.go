@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -151,7 +152,9 @@ func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 			line("    %s -> %s (%s of %s)", r.Host, r.Upstream, r.Source, r.Owner)
 			for i := range r.Rules {
 				rule := &r.Rules[i]
-				line("      %s (%s) -> %v redirect %+v timeout %s retry %+v", rule.Match(), rule.Name, rule.Backends, rule.Redirect, rule.Timeout, rule.Retry)
+				redirect, _ := json.Marshal(rule.Redirect)
+				line("      %s (%s) -> %v redirect %s timeout %s, of each %s retry %+v", rule.Match(), rule.Name, rule.Backends, redirect,
+					rule.Timeout, rule.BackendTimeout, rule.Retry)
 			}
 		}
 		line("    default -> %q, of backends %t", l.Default, l.Backends)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,11 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Match returns the conditions of a rule as text, such as "/api GET x-version=v2"; an exact path is preceded by "=".
+// Match returns the conditions of a rule as text, such as "/api GET x-version=v2 ?page=1"; an exact path is preceded by "=".
 func (r *HTTPRule) Match() string {
 	text := r.Path
 	if r.Exact {
@@ -25,7 +27,16 @@ func (r *HTTPRule) Match() string {
 	for _, h := range r.Headers {
 		text += " " + h.Name + "=" + h.Value
 	}
+	for _, q := range r.QueryParams {
+		text += " ?" + q.Name + "=" + q.Value
+	}
 	return text
+}
+
+// sameMatch reports whether two rules have the same conditions.
+func (r *HTTPRule) sameMatch(other HTTPRule) bool {
+	return r.Path == other.Path && r.Exact == other.Exact && r.Method == other.Method &&
+		slices.Equal(r.Headers, other.Headers) && slices.Equal(r.QueryParams, other.QueryParams)
 }
 
 // compareRules sorts rules by precedence, as Gateway API defines it.
@@ -40,7 +51,7 @@ func compareRules(a, b HTTPRule) int {
 		return 1
 	}
 	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""),
-		cmp.Compare(len(b.Headers), len(a.Headers)))
+		cmp.Compare(len(b.Headers), len(a.Headers)), cmp.Compare(len(b.QueryParams), len(a.QueryParams)))
 }
 
 // addHTTPBackend adds the routes of a backend with the protocol HTTP.
@@ -95,15 +106,19 @@ func cleanHTTPHost(host string) (string, error) {
 // backend's own Service; empty for none.
 func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream string, upstreams map[string]*Upstream) []HTTPRule {
 	all := []HTTPRule{}
-	seen := map[string]string{} // fields by their conditions
 	for i := range in.HTTP.Rules {
 		rule := &in.HTTP.Rules[i]
 		at := fmt.Sprintf("%s: http.rules[%d]", source, i)
 		out := HTTPRule{Name: fmt.Sprintf("%s/%d", in.Name, i)}
 		switch {
 		case len(rule.Filters) > 0:
-			to := rule.Filters[0].RequestRedirect
-			out.Redirect = &HTTPRedirect{Scheme: to.Scheme, Hostname: to.Hostname, Port: to.Port, StatusCode: positive(to.StatusCode, 302)}
+			out.Redirect = &rule.Filters[0].RequestRedirect
+			if path := out.Redirect.Path; path != nil {
+				if err := checkPath(cmp.Or(ptr.Deref(path.ReplaceFullPath, ""), ptr.Deref(path.ReplacePrefixMatch, ""), "/")); err != nil {
+					p.found.add(p.out.Ref, ReasonInvalidName, "%s.filters[0].requestRedirect.path: %v: the rule is ignored", at, err)
+					continue
+				}
+			}
 		case len(rule.BackendRefs) > 0:
 			for j := range rule.BackendRefs {
 				if weight := rule.BackendRefs[j].Weight; weight == nil || *weight > 0 {
@@ -117,8 +132,9 @@ func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream str
 		case upstream != "":
 			out.addBackend(upstream, nil)
 		}
-		if rule.Timeouts != nil {
-			out.Timeout = p.boundedDuration(rule.Timeouts.Request, "", at+".timeouts.request")
+		if limit := rule.Timeouts; limit != nil {
+			out.Timeout = p.boundedDuration(v1alpha1.Duration(ptr.Deref(limit.Request, "")), "", at+".timeouts.request")
+			out.BackendTimeout = p.boundedDuration(v1alpha1.Duration(ptr.Deref(limit.BackendRequest, "")), "", at+".timeouts.backendRequest")
 		}
 		if retry := rule.Retry; retry != nil {
 			codes := slices.Clone(retry.Codes)
@@ -138,11 +154,10 @@ func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream str
 				p.found.add(p.out.Ref, ReasonInvalidName, "%s.matches[%d]: %v: ignored", at, j, err)
 				continue
 			}
-			if first, exists := seen[matched.Match()]; exists {
-				p.found.add(p.out.Ref, ReasonNameConflict, "%s.matches[%d]: %s is already matched by %s: ignored", at, j, matched.Match(), first)
+			if first := slices.IndexFunc(all, matched.sameMatch); first >= 0 {
+				p.found.add(p.out.Ref, ReasonNameConflict, "%s.matches[%d]: %s is already matched by rule %s: ignored", at, j, matched.Match(), all[first].Name)
 				continue
 			}
-			seen[matched.Match()] = fmt.Sprintf("http.rules[%d]", i)
 			all = append(all, matched)
 		}
 	}
@@ -172,6 +187,7 @@ const maxWeight = 1_000_000
 const maxHTTPDuration = 8760 * time.Hour
 
 // boundedDuration returns a duration from 1 ms to maxHTTPDuration, and reports one that is not; fallback if it is empty.
+// Without fallback it may be 0.
 func (p *proxyBuilder) boundedDuration(d, fallback v1alpha1.Duration, field string) time.Duration {
 	if d == "" {
 		d = fallback
@@ -180,7 +196,7 @@ func (p *proxyBuilder) boundedDuration(d, fallback v1alpha1.Duration, field stri
 		return 0
 	}
 	parsed, err := d.Parse()
-	if err == nil && parsed >= time.Millisecond && parsed <= maxHTTPDuration {
+	if err == nil && parsed <= maxHTTPDuration && (parsed >= time.Millisecond || parsed == 0 && fallback == "") {
 		return parsed
 	}
 	p.found.add(p.out.Ref, ReasonInvalidDuration, "%s: %s is not from 1ms to 8760h: ignored", field, d)
@@ -195,25 +211,35 @@ func (r *HTTPRule) setMatch(match *v1alpha1.HTTPRouteMatch) error {
 		if err := checkPath(r.Path); err != nil {
 			return err
 		}
-		if !r.Exact {
-			r.Path = cmp.Or(strings.TrimRight(r.Path, "/"), "/")
-		}
+	}
+	if !r.Exact {
+		r.Path = cmp.Or(strings.TrimRight(r.Path, "/"), "/")
+	} else if r.Redirect != nil && r.Redirect.Path != nil && r.Redirect.Path.ReplacePrefixMatch != nil {
+		return errors.New("replacePrefixMatch needs a path of type PathPrefix")
 	}
 	for _, h := range match.Headers {
-		name := strings.ToLower(h.Name)
-		if slices.ContainsFunc(r.Headers, func(o HTTPHeader) bool { return o.Name == name }) {
-			continue // as in Gateway API, the first one is used
-		}
-		r.Headers = append(slices.Clone(r.Headers), HTTPHeader{name, h.Value})
+		r.Headers = withValue(r.Headers, HTTPValue{strings.ToLower(h.Name), h.Value})
 	}
-	slices.SortFunc(r.Headers, func(a, b HTTPHeader) int { return cmp.Compare(a.Name, b.Name) })
+	for _, q := range match.QueryParams {
+		r.QueryParams = withValue(r.QueryParams, HTTPValue{q.Name, q.Value})
+	}
 	return nil
+}
+
+// withValue returns a list that is sorted by name with another condition. As in Gateway API, the first one of several with the
+// same name is used.
+func withValue(list []HTTPValue, v HTTPValue) []HTTPValue {
+	at, exists := slices.BinarySearchFunc(list, v.Name, func(o HTTPValue, name string) int { return cmp.Compare(o.Name, name) })
+	if exists {
+		return list
+	}
+	return slices.Insert(list, at, v)
 }
 
 // checkPath returns an error if no request can have the path, because it would be normalized.
 func checkPath(path string) error {
-	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#") {
-		return fmt.Errorf("path %q does not begin with a slash, or has a query", path)
+	if !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r > '~' || r == '?' || r == '#' }) {
+		return fmt.Errorf("path %q does not begin with a slash, or has a query, spaces or characters that are not ASCII", path)
 	}
 	for _, wrong := range []string{"//", "/./", "/../"} {
 		if strings.Contains(path, wrong) || wrong != "//" && strings.HasSuffix(path, strings.TrimSuffix(wrong, "/")) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -181,23 +182,25 @@ type HTTPRule struct {
 	// Path is a path without a trailing slash, except "/". Unless Exact is set, it also matches all paths below it.
 	Path  string `json:"path"`
 	Exact bool   `json:"exact,omitempty"`
-	// Headers are sorted by name, which is in lower case.
-	Headers []HTTPHeader `json:"headers,omitempty"`
+	// Headers and QueryParams are sorted by name. Names of headers are in lower case.
+	Headers     []HTTPValue `json:"headers,omitempty"`
+	QueryParams []HTTPValue `json:"queryParams,omitempty"`
 	// Method is a method; empty for any.
 	Method string `json:"method,omitempty"`
 	// Redirect is the response to a request; nil to forward it.
-	Redirect *HTTPRedirect `json:"redirect,omitempty"`
+	Redirect *gatewayv1.HTTPRequestRedirectFilter `json:"redirect,omitempty"`
 	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and there are none,
 	// requests are answered with 500.
 	Backends []HTTPBackend `json:"backends,omitempty"`
-	// Timeout limits a request; 0 for no limit.
-	Timeout time.Duration `json:"timeout,omitempty"`
+	// Timeout limits a request with its repetitions, BackendTimeout each of them; 0 for no limit.
+	Timeout        time.Duration `json:"timeout,omitempty"`
+	BackendTimeout time.Duration `json:"backendTimeout,omitempty"`
 	// Retry repeats failed requests; nil for none.
 	Retry *HTTPRetry `json:"retry,omitempty"`
 }
 
-// HTTPHeader is a header of a request.
-type HTTPHeader struct {
+// HTTPValue is a header or query parameter of a request.
+type HTTPValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
@@ -206,14 +209,6 @@ type HTTPHeader struct {
 type HTTPBackend struct {
 	Upstream string `json:"upstream"`
 	Weight   int32  `json:"weight"`
-}
-
-// HTTPRedirect is a redirect to the same path. Empty fields are those of the request.
-type HTTPRedirect struct {
-	Scheme     string `json:"scheme,omitempty"`
-	Hostname   string `json:"hostname,omitempty"`
-	Port       int32  `json:"port,omitempty"`
-	StatusCode int32  `json:"statusCode"`
 }
 
 // HTTPRetry repeats requests.

@@ -57,7 +57,11 @@ func TestRejectedListenerAndRulesWithoutBackend(t *testing.T) {
 	if !found {
 		t.Errorf("listeners: %+v", listeners.Listeners)
 	}
-	want := map[string]string{"shop.example.com/none/*": "status 500", "shop.example.com/old": "redirect to https://(same host)", "shop.example.com/*": "shop"}
+	want := map[string]string{
+		"shop.example.com/none/*": "status 500", "shop.example.com/old": "redirect to https://(same host)", "shop.example.com/*": "shop",
+		"shop.example.com/v": "redirect to http://(same host)/new", "shop.example.com/a/*": "redirect to http://a.example.com:81/b/*",
+		"shop.example.com/b/*": "redirect to http://(same host)/*", "shop.example.com/c GET x=1 y=2 ?page=1 ?size=10": "status 500",
+	}
 	var routes envoy.Routes
 	lab.Poll(t, "Envoy to read the routes", func() bool {
 		lab.Must(t, routes.Read(t.Context(), e.Get))

@@ -99,15 +99,11 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 type httpRoute struct {
 	Name  string `json:"name"` // empty without rules
 	Match struct {
-		Prefix    string `json:"prefix"`
-		Separated string `json:"path_separated_prefix"`
-		Path      string `json:"path"`
-		Headers   []struct {
-			Name   string `json:"name"`
-			String struct {
-				Exact string `json:"exact"`
-			} `json:"string_match"`
-		} `json:"headers"`
+		Prefix    string      `json:"prefix"`
+		Separated string      `json:"path_separated_prefix"`
+		Path      string      `json:"path"`
+		Headers   []httpMatch `json:"headers"`
+		Query     []httpMatch `json:"query_parameters"`
 	} `json:"match"`
 	Route struct {
 		Cluster  string `json:"cluster"`
@@ -125,7 +121,20 @@ type httpRoute struct {
 		Scheme string `json:"scheme_redirect"`
 		Host   string `json:"host_redirect"`
 		Port   int64  `json:"port_redirect"`
+		Path   string `json:"path_redirect"`
+		Prefix string `json:"prefix_rewrite"`
+		Regexp struct {
+			Substitution string `json:"substitution"`
+		} `json:"regex_rewrite"`
 	} `json:"redirect"`
+}
+
+// httpMatch is a condition of a header or query parameter.
+type httpMatch struct {
+	Name   string `json:"name"`
+	String struct {
+		Exact string `json:"exact"`
+	} `json:"string_match"`
 }
 
 // target returns the cluster, the clusters with their weights, the redirect or the status code of a route; empty for the
@@ -136,7 +145,10 @@ func (r *httpRoute) target() string {
 		if to.Port != 0 {
 			text += ":" + strconv.FormatInt(to.Port, 10)
 		}
-		return text
+		if prefix := cmp.Or(to.Prefix, to.Regexp.Substitution); prefix != "" {
+			return text + strings.TrimRight(prefix, "/") + "/*"
+		}
+		return text + to.Path
 	}
 	if r.Response.Status != 0 && r.Name != "" {
 		return fmt.Sprint("status ", r.Response.Status)
@@ -153,18 +165,18 @@ func (r *httpRoute) match() string {
 	if r.Name == "" {
 		return ""
 	}
-	text := r.Match.Path
-	if text == "" {
-		text = r.Match.Separated + "/*"
-	}
-	for _, h := range r.Match.Headers {
-		if h.Name == ":method" {
-			text += " " + h.String.Exact
+	conditions := []string{cmp.Or(r.Match.Path, r.Match.Separated+"/*")}
+	for i := range r.Match.Headers {
+		if h := &r.Match.Headers[i]; h.Name == ":method" {
+			conditions = append(conditions, h.String.Exact)
 		} else {
-			text += " " + h.Name + "=" + h.String.Exact
+			conditions = append(conditions, h.Name+"="+h.String.Exact)
 		}
 	}
-	return text
+	for _, q := range r.Match.Query {
+		conditions = append(conditions, "?"+q.Name+"="+q.String.Exact)
+	}
+	return strings.Join(conditions, " ")
 }
 
 // routes returns the routes of a filter chain that forwards connections; nil for any other.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
@@ -82,9 +84,9 @@ type Target struct {
 type Rule struct {
 	// Name is "backend/rule", with the number of the rule in the backend.
 	Name string `json:"name"`
-	// Match are the conditions, such as "/api GET x-version=v2"; an exact path is preceded by "=".
-	Match    string              `json:"match"`
-	Redirect *model.HTTPRedirect `json:"redirect,omitempty"`
+	// Match are the conditions, such as "/api GET x-version=v2 ?page=1"; an exact path is preceded by "=".
+	Match    string                               `json:"match"`
+	Redirect *gatewayv1.HTTPRequestRedirectFilter `json:"redirect,omitempty"`
 	// Backends get requests in proportion to their weights. If there are none and Redirect is nil, requests are answered with
 	// 500.
 	Backends []WeightedTarget `json:"backends,omitempty"`
@@ -101,11 +103,15 @@ type WeightedTarget struct {
 func (r *Rule) String() string {
 	switch {
 	case r.Redirect != nil:
-		to := cmp.Or(r.Redirect.Scheme, "http") + "://" + cmp.Or(r.Redirect.Hostname, "(same host)")
-		if r.Redirect.Port != 0 {
-			to += ":" + strconv.Itoa(int(r.Redirect.Port))
+		to := r.Redirect
+		text := ptr.Deref(to.Scheme, "http") + "://" + string(ptr.Deref(to.Hostname, "(same host)"))
+		if to.Port != nil {
+			text += ":" + strconv.Itoa(int(*to.Port))
 		}
-		return fmt.Sprintf("redirect %d to %s", r.Redirect.StatusCode, to)
+		if to.Path != nil {
+			text += cmp.Or(ptr.Deref(to.Path.ReplaceFullPath, ""), strings.TrimRight(ptr.Deref(to.Path.ReplacePrefixMatch, ""), "/")+"/*")
+		}
+		return fmt.Sprintf("redirect %d to %s", ptr.Deref(to.StatusCode, 302), text)
 	case len(r.Backends) == 0:
 		return "status 500"
 	case len(r.Backends) == 1:

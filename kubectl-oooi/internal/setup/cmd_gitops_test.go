@@ -181,7 +181,7 @@ spec:
     targetNamespace: $NS
     http:
       rules:
-      - matches: [{path: {value: /api}, method: GET, headers: [{name: x-version, value: v2}]}, {path: {}}, {}]
+      - matches: [{path: {value: /api}, method: GET, headers: [{name: x-version, value: v2}], queryParams: [{name: page, value: "1"}]}, {path: {}}, {}]
         backendRefs: [{name: api, port: 8080}, {name: api-canary, port: 8080, weight: 10}]
         timeouts: {request: 30s}
         retry: {codes: [503]}
@@ -191,7 +191,7 @@ spec:
     port: 8080
     protocol: HTTP
     targetNamespace: $NS
-    http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}]}]}
+    http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, path: {type: ReplaceFullPath, replaceFullPath: /}}}]}]}
 `
 
 // TestGitOpsToolsFindNoDifference applies the printed objects with server-side apply, and compares them with the objects in

@@ -26,7 +26,7 @@ func TestHTTPRoutes(t *testing.T) {
 	s.controlPlane(t)
 	s.report()
 	s.infra.proxy = ", accessLog: true"
-	var failures, calls atomic.Int32
+	var failures, calls, slowCalls atomic.Int32
 	named := func(name string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }
 	}
@@ -39,6 +39,7 @@ func TestHTTPRoutes(t *testing.T) {
 		_, _ = fmt.Fprint(w, "flaky")
 	})
 	slow := httpServer(t, s.at(24, 8080), func(w http.ResponseWriter, r *http.Request) {
+		slowCalls.Add(1)
 		<-r.Context().Done()
 		_, _ = fmt.Fprint(w, "slow")
 	})
@@ -57,6 +58,19 @@ func TestHTTPRoutes(t *testing.T) {
   {matches: [{path: {value: /slow}}], backendRefs: [{name: slow, port: 8080}], timeouts: {request: 200ms}},
   {matches: [{path: {value: /moved}}], filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]},
 ]}`
+	// Conditions and redirects by queries and paths.
+	conditions := `, http: {rules: [
+  {},
+  {matches: [{path: {value: /q}, queryParams: [{name: page, value: "1"}, {name: Size, value: "10"}]}],
+   backendRefs: [{name: two, port: 8080}]},
+  {matches: [{path: {value: /q}, queryParams: [{name: text, value: a b}]}], backendRefs: [{name: flaky, port: 8080}]},
+  {matches: [{path: {value: /q}, queryParams: [{name: text, value: "a%20b"}]}], backendRefs: [{name: two, port: 8080}]},
+  {matches: [{path: {value: /full}}], filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: "/%2Fto/"}}}]},
+  {matches: [{path: {value: /from}}], filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /to/}}}]},
+  {matches: [{path: {value: /up.x}}], filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: ""}}}]},
+  {matches: [{path: {value: /each}}], backendRefs: [{name: slow, port: 8080}], timeouts: {backendRequest: 100ms}},
+  {matches: [{path: {value: /tries}}], backendRefs: [{name: slow, port: 8080}], timeouts: {request: 0s, backendRequest: 100ms}, retry: {attempts: 2, backoff: 1ms}},
+]}`
 	backend := func(name, host string, port int, more string) string {
 		return fmt.Sprintf("{name: %s, hostname: %q, port: %d, protocol: HTTP, targetNamespace: %s%s}", name, host, port, ns, more)
 	}
@@ -68,11 +82,13 @@ func TestHTTPRoutes(t *testing.T) {
 		s.proxyServer(
 			backend("web", s.in("web"), 80, target+rules),
 			backend("deep", s.in("*.web"), 80, target),
+			backend("more", s.in("more"), 80, target+conditions),
 			backend("other", s.in("web"), 8080, redirect("hostname: moved.example.com")),
+			backend("root", s.in("root"), 80, redirect("path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}")),
 			backend("secure", "*", 80, redirect("scheme: https, statusCode: 301"))))
 	s.start(t)
 
-	host := s.in("web")
+	host, more := s.in("web"), s.in("more")
 	fetch := func(port int, method, host, path string, headers ...string) (status int, body string) {
 		t.Helper()
 		return request(t, s.at(3, port), method, host, path, headers...)
@@ -105,6 +121,20 @@ func TestHTTPRoutes(t *testing.T) {
 		{"a redirect to https of all other names", 80, "GET", "any.example.com", "/x?y", nil, 301, "https://any.example.com/x?y"},
 		{"a redirect on another port", 8080, "GET", host, "/x", nil, 302, "http://moved.example.com:8080/x"},
 		{"no route on another port", 8080, "GET", "any.example.com", "/", nil, 404, ""},
+		{"query parameters", 80, "GET", more, "/q?Size=10&page=1", nil, 200, "two"},
+		{"one of two query parameters", 80, "GET", more, "/q?page=1", nil, 200, "one"},
+		{"a query parameter in lower case", 80, "GET", more, "/q?page=1&size=10", nil, 200, "one"},
+		{"the first value of a query parameter", 80, "GET", more, "/q?page=2&page=1&Size=10", nil, 200, "one"},
+		{"another value of a query parameter", 80, "GET", more, "/q?page=1&Size=10x", nil, 200, "one"},
+		{"a query parameter as in the request", 80, "GET", more, "/q?text=a%20b", nil, 200, "two"},
+		{"a redirect to a path", 80, "GET", more, "/full/x?y=z", nil, 302, "http://" + more + "/%2Fto/?y=z"},
+		{"a redirect of a prefix", 80, "GET", more, "/from/x?y=z", nil, 302, "http://" + more + "/to/x?y=z"},
+		{"a redirect of nothing but a prefix", 80, "GET", more, "/from", nil, 302, "http://" + more + "/to"},
+		{"a redirect of a prefix with a slash", 80, "GET", more, "/from/", nil, 302, "http://" + more + "/to/"},
+		{"a redirect to the root", 80, "GET", more, "/up.x/y?z", nil, 302, "http://" + more + "/y?z"},
+		{"a redirect of nothing but a prefix to the root", 80, "GET", more, "/up.x", nil, 302, "http://" + more + "/"},
+		{"a redirect of all paths", 80, "GET", s.in("root"), "/x", nil, 302, "http://" + s.in("root") + "/new/x"},
+		{"a timeout of the backend", 80, "GET", more, "/each", nil, 504, "upstream request timeout"},
 		{"apps on the same port", 80, "GET", s.in("shop.apps"), "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.Domain() + "\n/x\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -123,6 +153,12 @@ func TestHTTPRoutes(t *testing.T) {
 		// With a share of 3/4, fewer than 110 or more than 190 of 200 are less likely than 1 in a billion.
 		if got["one"]+got["two"] != 200 || got["one"] < 110 || got["one"] > 190 {
 			t.Errorf("responses %v", got)
+		}
+	})
+	t.Run("retries of timeouts", func(t *testing.T) {
+		slowCalls.Store(0)
+		if status, _ := fetch(80, "GET", more, "/tries"); status != 504 || slowCalls.Load() != 3 {
+			t.Errorf("%d after %d calls, want 504 after 3", status, slowCalls.Load())
 		}
 	})
 	t.Run("retries", func(t *testing.T) {

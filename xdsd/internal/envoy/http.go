@@ -3,7 +3,9 @@ package envoy
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,6 +16,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"k8s.io/utils/ptr"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/xdsd/internal/message"
@@ -124,7 +127,7 @@ func (t *translator) route(l *model.Listener, rule *model.HTTPRule) *routev3.Rou
 	out := &routev3.Route{Name: rule.Name, Match: match(rule)}
 	switch {
 	case rule.Redirect != nil:
-		out.Action = &routev3.Route_Redirect{Redirect: redirect(l, rule.Redirect)}
+		out.Action = &routev3.Route_Redirect{Redirect: redirect(l, rule)}
 	case len(rule.Backends) == 0:
 		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusInternalServerError}}
 	default:
@@ -143,36 +146,61 @@ func match(rule *model.HTTPRule) *routev3.RouteMatch {
 	default:
 		out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: rule.Path}
 	}
-	header := func(name, value string) {
-		out.Headers = append(out.Headers, &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: value}},
-		}})
-	}
+	headers := rule.Headers
 	if rule.Method != "" {
-		header(":method", rule.Method)
+		headers = slices.Insert(slices.Clone(headers), 0, model.HTTPValue{Name: ":method", Value: rule.Method})
 	}
-	for _, h := range rule.Headers {
-		header(h.Name, h.Value)
+	for _, h := range headers {
+		out.Headers = append(out.Headers, &routev3.HeaderMatcher{
+			Name: h.Name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(h.Value)},
+		})
+	}
+	for _, q := range rule.QueryParams {
+		out.QueryParameters = append(out.QueryParameters, &routev3.QueryParameterMatcher{
+			Name: q.Name, QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: exactly(q.Value)},
+		})
 	}
 	return out
 }
 
-func redirect(l *model.Listener, r *model.HTTPRedirect) *routev3.RedirectAction {
-	out := &routev3.RedirectAction{HostRedirect: r.Hostname, PortRedirect: uint32(r.Port)} //nolint:gosec // a port
-	if r.Scheme != "" {
-		out.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
+func exactly(value string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: value}}
+}
+
+// redirect returns the action of a rule with a redirect.
+func redirect(l *model.Listener, rule *model.HTTPRule) *routev3.RedirectAction {
+	r := rule.Redirect
+	out := &routev3.RedirectAction{
+		HostRedirect: string(ptr.Deref(r.Hostname, "")), PortRedirect: uint32(ptr.Deref(r.Port, 0)), //nolint:gosec // a port
+	}
+	if r.Scheme != nil {
+		out.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: *r.Scheme}
 	}
 	// The port of the Host header is removed before a route is selected.
-	if out.GetPortRedirect() == 0 && r.Scheme == "" && l.Port != 80 {
+	if out.GetPortRedirect() == 0 && r.Scheme == nil && l.Port != 80 {
 		out.PortRedirect = uint32(l.Port) //nolint:gosec // a port
 	}
-	out.ResponseCode = map[int32]routev3.RedirectAction_RedirectResponseCode{
+	if path := r.Path; path != nil && path.ReplaceFullPath != nil {
+		out.PathRewriteSpecifier = &routev3.RedirectAction_PathRedirect{PathRedirect: *path.ReplaceFullPath}
+	} else if path != nil && path.ReplacePrefixMatch != nil {
+		switch prefix := strings.TrimRight(*path.ReplacePrefixMatch, "/"); {
+		case rule.Path == "/":
+			out.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix + "/"}
+		case prefix != "":
+			out.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
+		default: // a rewrite of the prefix to / would result in two slashes
+			out.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: &matcherv3.RegexMatchAndSubstitute{
+				Pattern: &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(rule.Path) + "/*"}, Substitution: "/",
+			}}
+		}
+	}
+	out.ResponseCode = map[int]routev3.RedirectAction_RedirectResponseCode{
 		http.StatusMovedPermanently:  routev3.RedirectAction_MOVED_PERMANENTLY,
 		http.StatusFound:             routev3.RedirectAction_FOUND,
 		http.StatusSeeOther:          routev3.RedirectAction_SEE_OTHER,
 		http.StatusTemporaryRedirect: routev3.RedirectAction_TEMPORARY_REDIRECT,
 		http.StatusPermanentRedirect: routev3.RedirectAction_PERMANENT_REDIRECT,
-	}[r.StatusCode]
+	}[ptr.Deref(r.StatusCode, http.StatusFound)]
 	return out
 }
 
@@ -206,6 +234,14 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 		for _, code := range retry.Codes {
 			out.RetryPolicy.RetriableStatusCodes = append(out.RetryPolicy.RetriableStatusCodes, uint32(code)) //nolint:gosec // positive
 		}
+	}
+	if rule.BackendTimeout > 0 {
+		if out.RetryPolicy == nil {
+			out.RetryPolicy = &routev3.RetryPolicy{} // repeats nothing
+		} else {
+			out.RetryPolicy.RetryOn += ",reset" // also a timeout
+		}
+		out.RetryPolicy.PerTryTimeout = durationpb.New(rule.BackendTimeout)
 	}
 	return out
 }
