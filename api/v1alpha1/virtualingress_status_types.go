@@ -8,7 +8,7 @@ import (
 // then the reason of the first backend that has one.
 const (
 	// ReasonResolved is the reason of Ready if it is true: each backend has its Service, the generated objects name it,
-	// and no Gateway refuses them.
+	// and the Gateways have accepted them.
 	ReasonResolved = "Resolved"
 	// ReasonNoMatchingService: no Service has a backend's labels, or its name in another namespace.
 	ReasonNoMatchingService = "NoMatchingService"
@@ -21,6 +21,8 @@ const (
 	ReasonConsentMissing = "ConsentMissing"
 	// ReasonNoReadyEndpoints: the Service has no ready endpoint, and requireEndpoints is set.
 	ReasonNoReadyEndpoints = "NoReadyEndpoints"
+	// ReasonPending: the controller of a Gateway has not reported on a route, or does not exist.
+	ReasonPending = "Pending"
 	// ReasonNotAccepted: a Gateway does not accept a route.
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonRefsNotResolved: a Gateway cannot resolve a reference of a route.
@@ -73,6 +75,12 @@ type VirtualIngressStatus struct {
 	// +optional
 	// +listType=atomic
 	Routes []VirtualIngressRoute `json:"routes,omitempty"`
+
+	// Hosts are the hosts of the generated objects that exist. They belong to this VirtualIngress like those of the spec, so
+	// that no other namespace gets the host of an object that is kept.
+	// +optional
+	// +listType=set
+	Hosts []string `json:"hosts,omitempty"`
 
 	// Backends are the results for the backends that select a Service by labels or name one of another namespace: one
 	// for each selector or name, in the order of the spec.

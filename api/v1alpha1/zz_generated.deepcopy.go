@@ -2004,6 +2004,11 @@ func (in *VirtualIngressStatus) DeepCopyInto(out *VirtualIngressStatus) {
 		*out = make([]VirtualIngressRoute, len(*in))
 		copy(*out, *in)
 	}
+	if in.Hosts != nil {
+		in, out := &in.Hosts, &out.Hosts
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Backends != nil {
 		in, out := &in.Backends, &out.Backends
 		*out = make([]VirtualIngressBackendStatus, len(*in))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/convert"
 )
@@ -16,20 +17,22 @@ func (c *command) convert() *cobra.Command {
 		Short: "Convert Ingresses to VirtualIngresses",
 		Long: "Convert Ingresses to VirtualIngresses. If the Service of a backend is among the objects and mirrors a Service of a hosted\n" +
 			"cluster, the Service's labels replace its name. The command does not connect to a cluster.",
-		Example: "  # Convert an Ingress with the mirrored Services of its namespace\n" +
-			"  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml\n\n" +
-			"  # Generate HTTPRoutes of a Gateway instead of an Ingress\n" +
-			"  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert --gateway gateways/front -f - > shop.yaml",
+		Example: "  # Convert the Ingresses with the mirrored Services of their namespace\n" +
+			"  kubectl -n web get ingress,service -o yaml | kubectl oooi convert -f - > web.yaml\n\n" +
+			"  # Generate HTTPRoutes of a Gateway instead of Ingresses\n" +
+			"  kubectl -n web get ingress,service -o yaml | kubectl oooi convert --gateway gateways/front -f - > web.yaml",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			names, err := files.expand()
 			if err != nil {
 				return err
 			}
-			parent, err := convert.ParseGateway(gateway)
-			if err != nil {
-				return fmt.Errorf("--gateway: %w", err)
+			var parent *gatewayv1.ParentReference
+			if cmd.Flags().Changed("gateway") {
+				if parent, err = convert.ParseGateway(gateway); err != nil {
+					return fmt.Errorf("--gateway: %w", err)
+				}
 			}
 			result, err := convert.Files(names, c.In, c.namespace(), parent)
 			if err != nil {

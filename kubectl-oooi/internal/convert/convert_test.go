@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -12,8 +14,11 @@ import (
 // runConvert converts a text, and returns the output and the warnings, one on each line.
 func runConvert(t *testing.T, text, format, gateway string) (out, warnings string, err error) {
 	t.Helper()
-	parent, err := ParseGateway(gateway)
-	lab.Must(t, err)
+	var parent *gatewayv1.ParentReference
+	if gateway != "" {
+		parent, err = ParseGateway(gateway)
+		lab.Must(t, err)
+	}
 	result, err := Files([]string{"-"}, strings.NewReader(text), "clusters", parent)
 	if err != nil {
 		return "", "", err
@@ -53,7 +58,7 @@ func TestConversionsToRoutes(t *testing.T) {
 }
 
 func TestGateways(t *testing.T) {
-	for _, text := range []string{"/", "a/", "/a", "a:", ":a", "a/b/c", "a/b:c:d"} {
+	for _, text := range []string{"", "/", "a/", "/a", "a:", ":a", "a/b/c", "a/b:c:d", "A", "a:B_c"} {
 		if ref, err := ParseGateway(text); err == nil {
 			t.Errorf("%q is accepted as %+v", text, ref)
 		}

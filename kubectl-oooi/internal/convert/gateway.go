@@ -7,23 +7,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// ParseGateway parses the Gateway of HTTPRoutes, "[NAMESPACE/]NAME[:LISTENER]". It returns nil for an empty text.
+// ParseGateway parses the Gateway of HTTPRoutes, "[NAMESPACE/]NAME[:LISTENER]".
 func ParseGateway(text string) (*gatewayv1.ParentReference, error) {
-	if text == "" {
-		return nil, nil
-	}
 	rest, listener, hasListener := strings.Cut(text, ":")
 	namespace, name, hasNamespace := strings.Cut(rest, "/")
 	if !hasNamespace {
 		namespace, name = "", rest
 	}
-	if name == "" || hasNamespace && namespace == "" || hasListener && listener == "" || strings.ContainsAny(name+listener, "/:") {
-		return nil, fmt.Errorf("gateway %q: must be [NAMESPACE/]NAME[:LISTENER]", text)
+	if hasNamespace && namespace == "" || hasListener && listener == "" || len(validation.IsDNS1123Subdomain(name)) > 0 ||
+		namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 || listener != "" && len(validation.IsDNS1123Subdomain(listener)) > 0 {
+		return nil, fmt.Errorf("gateway %q: must be [NAMESPACE/]NAME[:LISTENER], with valid names", text)
 	}
 	ref := &gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}
 	if hasNamespace {
@@ -39,6 +38,10 @@ func ParseGateway(text string) (*gatewayv1.ParentReference, error) {
 // HTTPRoute cannot have, or has with another meaning.
 func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 	spec := &v.Spec
+	if spec.Output != "" && spec.Output != v1alpha1.OutputIngress {
+		spec.ParentRefs = []gatewayv1.ParentReference{*c.gateway}
+		return
+	}
 	spec.Output, spec.ParentRefs = v1alpha1.OutputHTTPRoute, []gatewayv1.ParentReference{*c.gateway}
 	if spec.IngressClassName != nil {
 		c.warn(o, "spec.ingressClassName", "%s is dropped: the Gateway has a class", *spec.IngressClassName)
@@ -55,10 +58,14 @@ func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 	}
 	for i := range spec.Rules {
 		if spec.Rules[i].HTTP == nil {
+			c.warn(o, fmt.Sprintf("spec.rules[%d]", i), "delete the rule: it has no paths, and the API server refuses it with output HTTPRoute")
 			continue
 		}
 		for j := range spec.Rules[i].HTTP.Paths {
 			path, field := &spec.Rules[i].HTTP.Paths[j], fmt.Sprintf("spec.rules[%d].http.paths[%d]", i, j)
+			if strings.ContainsAny(path.Path, "*()[]|^$?\\") {
+				c.warn(o, field+".path", "replace %s: HTTPRoutes compare it literally, without regular expressions and wildcards", path.Path)
+			}
 			if path.PathType == v1alpha1.PathTypeImplementationSpecific {
 				path.PathType = v1alpha1.PathTypePrefix
 				if path.Path == "" {
@@ -95,7 +102,7 @@ func (c *converter) portNumber(o *object, field string, service *v1alpha1.Virtua
 			}
 		}
 	}
-	c.warn(o, field+".port", "replace name %s by the number of the port, because a route names no ports: the Service is not in the files", service.Port.Name)
+	c.warn(o, field+".port", "replace name %s by a number, or the API server refuses the object: no Service in the files has this port", service.Port.Name)
 }
 
 // selects reports whether a backend names a Service, or selects it by labels.

@@ -33,7 +33,7 @@ func (c *converter) ingress(o *object) {
 			c.errs = append(c.errs, err)
 			return
 		}
-		if c.gateway != nil && cmp.Or(typed.Spec.Output, v1alpha1.OutputIngress) == v1alpha1.OutputIngress {
+		if c.gateway != nil {
 			c.toRoutes(o, typed)
 		}
 		c.add(u, typed)
@@ -56,6 +56,7 @@ func (c *converter) ingress(o *object) {
 	switch {
 	case c.gateway != nil:
 		c.toRoutes(o, typed)
+		c.warn(o, "", "apply the VirtualIngress, and delete this Ingress when its condition Accepted is True")
 	case refused != "":
 		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the "+
 			"generated Ingress is named %s",

@@ -89,7 +89,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.GatewayAPI))
 	s.awaitRoute("first")
-	s.AwaitReason("web", v1alpha1.ReasonResolved)
+	s.AwaitMessage("web", v1alpha1.ReasonPending, "Gateway "+s.Namespace+"/front of HTTPRoute web-generated-")
 	s.awaitCondition("Accepted", metav1.ConditionUnknown)
 
 	t.Run("refused", func(t *testing.T) {
@@ -116,8 +116,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		s.AwaitReason("web", v1alpha1.ReasonNoMatchingService)
 		s.Service("second", "app: web", "{port: 80}")
 		s.awaitRoute("second")
-		s.AwaitReason("web", v1alpha1.ReasonResolved)
-		s.awaitCondition("Accepted", metav1.ConditionUnknown) // of the new generation
+		s.AwaitReason("web", v1alpha1.ReasonPending) // of the new generation
 		s.report(metav1.ConditionTrue, metav1.ConditionFalse)
 		s.AwaitMessage("web", v1alpha1.ReasonRefsNotResolved, "reported by the test (Because)")
 	})
@@ -130,9 +129,39 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		other := &site{ingresstest.New(t, cp)}
 		other.Service("theirs", "app: web", "{port: 80}")
 		other.Apply(virtualIngress("web", "output: HTTPRoute\n  parentRefs: [{name: front, namespace: "+s.Namespace+"}]"))
-		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, "host web.example.com belongs to VirtualIngress "+s.Namespace+"/web")
+		claimed := "host web.example.com belongs to VirtualIngress " + s.Namespace + "/web"
+		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, claimed)
 		other.Apply(virtualIngress("web", toFront)) // their own Gateway
+		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, claimed)
+		s.report(metav1.ConditionTrue, metav1.ConditionTrue)
+		s.AwaitReason("web", v1alpha1.ReasonResolved)
 		other.awaitRoute("theirs")
+		s.Remove(&v1alpha1.VirtualIngress{}, "web")
+		lab.Poll(t, "the route to be deleted", func() bool { return s.route() == nil })
+		other.Remove(&v1alpha1.VirtualIngress{}, "web")
+	})
+	t.Run("a host that is kept", func(t *testing.T) {
+		s.Apply(virtualIngress("web", toFront))
+		s.awaitRoute("second")
+		s.report(metav1.ConditionTrue, metav1.ConditionTrue)
+		s.AwaitReason("web", v1alpha1.ReasonResolved)
+		renamed := virtualIngressOf("web", "app: none", "number: 80", "output: HTTPRoute\n  parentRefs: [{name: missing}]")
+		renamed = strings.Replace(renamed, "web.example.com", "new.example.com", 1)
+		s.Apply(renamed)
+		s.AwaitMessage("web", v1alpha1.ReasonNoMatchingService, "the existing HTTPRoute is not changed")
+		nextSecond()
+		other := &site{ingresstest.New(t, cp)}
+		other.Service("theirs", "app: web", "{port: 80}")
+		other.Apply(virtualIngress("web", "output: HTTPRoute\n  parentRefs: [{name: front, namespace: "+s.Namespace+"}]"))
+		other.AwaitReason("web", v1alpha1.ReasonHostClaimed)
+		s.Apply(strings.Replace(renamed, "app: none", "app: web", 1))
+		s.AwaitMessage("web", v1alpha1.ReasonPending, "Gateway "+s.Namespace+"/missing of HTTPRoute web-generated-") // the previous route is kept
+		other.AwaitReason("web", v1alpha1.ReasonHostClaimed)
+		s.Remove(&v1alpha1.VirtualIngress{}, "web")
+		other.awaitRoute("theirs")
+		other.Remove(&v1alpha1.VirtualIngress{}, "web")
+		s.Apply(virtualIngress("web", toFront))
+		s.awaitRoute("second")
 	})
 	t.Run("an Ingress again, after a restart without a Service", func(t *testing.T) {
 		s.RemoveService("second")
@@ -234,7 +263,8 @@ func TestRightsForRoutesAreMissing(t *testing.T) {
 	s.AwaitMessage("route-19", v1alpha1.ReasonUnsupported, "HTTPRoutes have not been listed in 5s: check the controller's permissions")
 	s.Apply(virtualIngress("web"))
 	s.AwaitBackend("web-generated", "first")
+	s.AwaitReason("web", v1alpha1.ReasonResolved)
 	apply(t, cp, rights)
 	s.awaitRoute("first")
-	s.AwaitReason("route-19", v1alpha1.ReasonResolved)
+	s.AwaitReason("route-19", v1alpha1.ReasonPending)
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -127,7 +131,7 @@ func (c *Controller) register(p Policy) error {
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))
 	b := ctrl.NewControllerManagedBy(m).Named("virtualingress").
 		For(&v1alpha1.VirtualIngress{}, changed).
-		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences), changed).
+		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences), builder.WithPredicates(predicate.Funcs{UpdateFunc: mayReleaseHost})).
 		Watches(&corev1.Service{}, r.onReferences(serviceReferences)).
 		Watches(&networkingv1.Ingress{}, r.onReferences(outputReferences)).
 		WithOptions(controller.Options{
@@ -145,6 +149,17 @@ func (c *Controller) register(p Policy) error {
 	var err error
 	r.kinds.controller, err = b.Build(r)
 	return err
+}
+
+// mayReleaseHost reports whether an update of a VirtualIngress may have changed which hosts it holds.
+func mayReleaseHost(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.VirtualIngress)
+	after, also := e.ObjectNew.(*v1alpha1.VirtualIngress)
+	ready := func(v *v1alpha1.VirtualIngress) bool {
+		return meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	return ok && also && (before.Generation != after.Generation || !maps.Equal(before.Annotations, after.Annotations) ||
+		!slices.Equal(before.Status.Hosts, after.Status.Hosts) || ready(before) != ready(after))
 }
 
 // Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,7 +40,7 @@ func hostConflicts(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngr
 		if err != nil {
 			return nil, err
 		}
-		if holder := holderOf(claimants, v); holder.Namespace != v.Namespace {
+		if holder := holderOf(claimants, v, host); holder.Namespace != v.Namespace {
 			list = append(list, hostConflict{host, keyOf(holder)})
 		}
 	}
@@ -47,11 +48,13 @@ func hostConflicts(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngr
 }
 
 // holderOf returns the first of the VirtualIngresses with one host, by creation time and name, that may have the class
-// of v. The host belongs to its namespace.
-func holderOf(claimants []v1alpha1.VirtualIngress, v *v1alpha1.VirtualIngress) *v1alpha1.VirtualIngress {
+// of v. The host belongs to its namespace. A VirtualIngress that is not ready may have objects of another class.
+func holderOf(claimants []v1alpha1.VirtualIngress, v *v1alpha1.VirtualIngress, host string) *v1alpha1.VirtualIngress {
 	holder := v
 	for i := range claimants {
-		if c := &claimants[i]; sameClass(c, v) && selector.Compare(c, holder) < 0 {
+		c := &claimants[i]
+		keeps := slices.Contains(c.Status.Hosts, host) && !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady)
+		if (keeps || sameClass(c, v)) && selector.Compare(c, holder) < 0 {
 			holder = c
 		}
 	}

@@ -139,11 +139,11 @@ func namespaceReferences(object client.Object) []string {
 	return []string{reference("Namespace", "", object.GetName())}
 }
 
-// hostReferences returns the references to the hosts of a VirtualIngress.
+// hostReferences returns the references to the hosts of a VirtualIngress, and of its generated objects.
 func hostReferences(object client.Object) []string {
 	var list []string
 	if v, ok := object.(*v1alpha1.VirtualIngress); ok {
-		for _, host := range hostsOf(v) {
+		for _, host := range slices.Concat(hostsOf(v), v.Status.Hosts) {
 			list = append(list, reference("host", "", host))
 		}
 	}

@@ -41,27 +41,16 @@ type outputKind struct {
 	listBy   time.Time
 }
 
-// watched returns the watched kinds of generated Ingresses and routes.
-func (k *outputKinds) watched() []v1alpha1.VirtualIngressOutput {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	list := []v1alpha1.VirtualIngressOutput{v1alpha1.OutputIngress}
-	for kind := range k.kinds {
-		list = append(list, kind)
-	}
-	slices.Sort(list)
-	return list
-}
-
-// watch watches the kinds of the routes that a VirtualIngress has and wants, and returns when they have been listed. It returns
-// a fault if the cluster does not serve the wanted kind, or does not permit to list it.
-func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) error {
+// watch watches the kinds of the objects that a VirtualIngress has and wants, and returns them when they have been listed. It
+// returns a fault if the cluster does not serve the wanted kind, or does not permit to list it.
+func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) ([]v1alpha1.VirtualIngressOutput, error) {
+	watched := []v1alpha1.VirtualIngressOutput{v1alpha1.OutputIngress}
 	kinds := []v1alpha1.VirtualIngressOutput{outputOf(v)}
 	for _, route := range v.Status.Routes {
 		kinds = append(kinds, route.Kind)
 	}
 	for _, kind := range kinds {
-		if kind == v1alpha1.OutputIngress {
+		if slices.Contains(watched, kind) {
 			continue
 		}
 		started, err := k.start(ctx, kind)
@@ -70,19 +59,20 @@ func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) err
 			continue // routes of the previous output were deleted with their kind
 		case meta.IsNoMatchError(err):
 			message := fmt.Sprintf("the cluster does not serve %s of %s: install the CRDs of Gateway API, or set output Ingress", kind, gatewayv1.GroupVersion)
-			return &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
+			return nil, &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
 		case err != nil:
-			return fmt.Errorf("watching %ss: %w", kind, err)
+			return nil, fmt.Errorf("watching %ss: %w", kind, err)
 		}
 		waiting, cancel := context.WithDeadline(ctx, started.listBy)
 		listed := started.informer.HasSynced() || toolscache.WaitForCacheSync(waiting.Done(), started.informer.HasSynced)
 		cancel()
 		if !listed {
 			message := fmt.Sprintf("%ss have not been listed in %s: check the controller's permissions and its log", kind, listTimeout)
-			return &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
+			return nil, &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
 		}
+		watched = append(watched, kind)
 	}
-	return nil
+	return watched, nil
 }
 
 // start starts to watch a kind unless it is watched already.

@@ -150,15 +150,22 @@ func backendRef(b *v1alpha1.VirtualIngressBackend, weight int32) gatewayv1.Backe
 	return ref
 }
 
-// hasHost reports whether a generated object has a host.
-func hasHost(object client.Object, host string) bool {
+// hostsIn returns the hosts of a generated object.
+func hostsIn(object client.Object) []string {
+	var hosts []string
 	switch object := object.(type) {
 	case *networkingv1.Ingress:
-		return slices.ContainsFunc(object.Spec.Rules, func(r networkingv1.IngressRule) bool { return r.Host == host })
+		for i := range object.Spec.Rules {
+			hosts = append(hosts, object.Spec.Rules[i].Host)
+		}
 	case *gatewayv1.HTTPRoute:
-		return slices.Contains(object.Spec.Hostnames, gatewayv1.Hostname(host))
+		for _, host := range object.Spec.Hostnames {
+			hosts = append(hosts, string(host))
+		}
 	case *gatewayv1.TLSRoute:
-		return slices.Contains(object.Spec.Hostnames, gatewayv1.Hostname(host))
+		for _, host := range object.Spec.Hostnames {
+			hosts = append(hosts, string(host))
+		}
 	}
-	return false
+	return slices.DeleteFunc(hosts, func(host string) bool { return host == "" })
 }

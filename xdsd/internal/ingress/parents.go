@@ -14,16 +14,14 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// refusals are the reasons of the condition Ready for the conditions of routes that are False.
-var refusals = map[string]string{
-	string(gatewayv1.RouteConditionAccepted):     v1alpha1.ReasonNotAccepted,
-	string(gatewayv1.RouteConditionResolvedRefs): v1alpha1.ReasonRefsNotResolved,
-}
+// refusals are the reasons of the condition Ready for conditions of routes, by their type and status.
+var refusals = map[string]string{"AcceptedFalse": v1alpha1.ReasonNotAccepted, "ResolvedRefsFalse": v1alpha1.ReasonRefsNotResolved}
 
-// pending reports whether a Gateway has not accepted one of the routes yet. An Ingress is never pending.
+// pending reports whether a Gateway has not accepted one of the routes yet, or cannot resolve its references. An Ingress is
+// never pending.
 func (w *reconciliation) pending() bool {
-	return outputOf(w.v) != v1alpha1.OutputIngress &&
-		(len(w.outputs) < len(w.parts) || !meta.IsStatusConditionTrue(w.routeConditions(), string(gatewayv1.RouteConditionAccepted)))
+	return outputOf(w.v) != v1alpha1.OutputIngress && (len(w.outputs) < len(w.parts) ||
+		slices.ContainsFunc(w.routeConditions(), func(c metav1.Condition) bool { return c.Status != metav1.ConditionTrue }))
 }
 
 // routeConditions returns the conditions Accepted and ResolvedRefs of all routes and their Gateways: False if one is False, else
@@ -65,13 +63,14 @@ func parentCondition(route client.Object, parent *gatewayv1.ParentReference, kin
 		if !sameParent(route.GetNamespace(), parent, &reported[i].ParentRef) || c == nil || c.ObservedGeneration < route.GetGeneration() {
 			continue
 		}
-		if c.Status != metav1.ConditionTrue {
-			c.Message = cmp.Or(c.Message, "no message") + " (" + c.Reason + ")"
+		found := *c // the cache's must not be changed
+		if found.Status != metav1.ConditionTrue {
+			found.Message = cmp.Or(found.Message, "no message") + " (" + found.Reason + ")"
 		}
-		return *c
+		return found
 	}
 	return metav1.Condition{
-		Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "the Gateway's controller has not reported yet",
+		Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "its controller has not reported: check that it exists and runs",
 	}
 }
 

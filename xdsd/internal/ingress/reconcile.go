@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,8 @@ func (w *reconciliation) retryAfter(failed *fault, cached, status v1alpha1.Virtu
 // run applies the generated objects. It begins with the aliases and deletes unneeded objects last, so that no Ingress or
 // route names a Service that does not exist.
 func (w *reconciliation) run(ctx context.Context) error {
-	if err := w.kinds.watch(ctx, w.v); err != nil {
+	kinds, err := w.kinds.watch(ctx, w.v)
+	if err != nil {
 		return err
 	}
 	for _, part := range w.parts {
@@ -140,14 +142,14 @@ func (w *reconciliation) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.prune(ctx)
+	return w.prune(ctx, kinds)
 }
 
 // hostWithheld reports whether a generated object would get a host that another VirtualIngress holds. An object that
 // already has the host keeps it, so that a host in use is never removed.
 func (w *reconciliation) hostWithheld() bool {
 	return slices.ContainsFunc(w.conflicts, func(c hostConflict) bool {
-		return !slices.ContainsFunc(w.outputs, func(o client.Object) bool { return hasHost(o, c.host) })
+		return !slices.ContainsFunc(w.outputs, func(o client.Object) bool { return slices.Contains(hostsIn(o), c.host) })
 	})
 }
 
@@ -176,12 +178,11 @@ func (w *reconciliation) apply(ctx context.Context, want client.Object) (client.
 }
 
 // prune deletes the generated objects that are no longer wanted: first what names Services, then these, then their
-// endpoints. Objects of the previous kind of output stay until the routes are accepted, with all that they may name.
-func (w *reconciliation) prune(ctx context.Context) error {
-	for _, kind := range w.kinds.watched() {
-		keep := kind != outputOf(w.v) && !w.remove && w.pending()
+// endpoints. While routes are pending, previous objects stay with all that they may name.
+func (w *reconciliation) prune(ctx context.Context, kinds []v1alpha1.VirtualIngressOutput) error {
+	for _, kind := range kinds {
 		_, list := newOutput(kind)
-		if kept, err := w.pruneList(ctx, list, keep); err != nil || kept {
+		if kept, err := w.pruneList(ctx, list, w.pending() && !w.remove); err != nil || kept {
 			return err
 		}
 	}
@@ -197,19 +198,24 @@ func (w *reconciliation) prune(ctx context.Context) error {
 	return nil
 }
 
-// pruneList deletes the generated objects of a kind that are no longer wanted, or only reports whether there are any.
+// pruneList deletes the generated objects of a kind that are no longer wanted, or keeps them and reports whether there are any.
 func (w *reconciliation) pruneList(ctx context.Context, list client.ObjectList, keep bool) (kept bool, err error) {
 	owned := client.MatchingFields{ownerIndex: string(w.v.UID)}
 	if err := w.client.List(ctx, list, client.InNamespace(w.v.Namespace), owned, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing the objects generated from VirtualIngress %s: %w", keyOf(w.v), err)
 	}
-	return keep && meta.LenList(list) > 0, meta.EachListItem(list, func(item runtime.Object) error {
+	err = meta.EachListItem(list, func(item runtime.Object) error {
 		object, ok := item.(client.Object)
-		if keep || !ok || w.wanted[describe(object)] {
+		switch {
+		case !ok || w.wanted[describe(object)]:
+			return nil
+		case keep:
+			kept = true
 			return nil
 		}
 		return w.writer.remove(ctx, object)
 	})
+	return kept, err
 }
 
 // ready returns the reason and the message of the condition Ready.
@@ -221,26 +227,22 @@ func (w *reconciliation) ready(failed *fault) (reason, message string) {
 	if reason != "" {
 		return reason, message + "; " + w.consequence()
 	}
-	for _, refused := range w.routeConditions() {
-		if refused.Status == metav1.ConditionFalse {
-			return refusals[refused.Type], refused.Message
+	for _, status := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
+		for _, c := range w.routeConditions() {
+			if c.Status == status {
+				return cmp.Or(refusals[c.Type+string(status)], v1alpha1.ReasonPending), c.Message
+			}
 		}
 	}
 	return v1alpha1.ReasonResolved, w.summary()
 }
 
-// names returns the kind and the names of the wanted Ingress or routes.
-func (w *reconciliation) names() string {
-	names := make([]string, len(w.parts))
-	for i, part := range w.parts {
-		names[i] = part.name
-	}
-	return string(outputOf(w.v)) + " " + strings.Join(names, ", ")
-}
-
 // summary returns which Services the generated objects name.
 func (w *reconciliation) summary() string {
-	text := w.names() + " is as specified"
+	text := fmt.Sprintf("%s %s is as specified", outputOf(w.v), w.parts[0].name)
+	if more := len(w.parts) - 1; more > 0 {
+		text = fmt.Sprintf("%s %s and %d more are as specified", outputOf(w.v), w.parts[0].name, more)
+	}
 	if len(w.backends) == 0 {
 		return text
 	}
@@ -264,7 +266,7 @@ func (w *reconciliation) consequence() string {
 		return "the " + kind + " already has the host, and keeps it"
 	case w.complete() && !w.hostWithheld():
 		return "the " + kind + " names the last valid Service"
-	case len(w.outputs) > 0:
+	case len(w.outputs) > 0 || len(w.v.Status.Hosts) > 0:
 		return "the existing " + kind + " is not changed"
 	}
 	return "the " + kind + " does not exist yet"
@@ -299,14 +301,23 @@ func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, e
 		if outputOf(w.v) != v1alpha1.OutputIngress {
 			s.IngressName, s.LoadBalancer = w.v.Status.IngressName, w.v.Status.LoadBalancer
 		}
-		s.Routes = slices.DeleteFunc(slices.Clone(w.v.Status.Routes), func(r v1alpha1.VirtualIngressRoute) bool { return r.Kind == outputOf(w.v) })
+		s.Routes, s.Hosts = slices.Clone(w.v.Status.Routes), slices.Clone(w.v.Status.Hosts)
+	}
+	for _, output := range w.outputs {
+		for _, host := range hostsIn(output) {
+			if !slices.Contains(s.Hosts, host) {
+				s.Hosts = append(s.Hosts, host)
+			}
+		}
 	}
 	for _, output := range w.outputs {
 		if ingress, ok := output.(*networkingv1.Ingress); ok {
 			s.IngressName = ingress.Name
 			return s, convert(ingress.Status.LoadBalancer, &s.LoadBalancer)
 		}
-		s.Routes = append(s.Routes, v1alpha1.VirtualIngressRoute{Kind: outputOf(w.v), Name: output.GetName()})
+		if route := (v1alpha1.VirtualIngressRoute{Kind: outputOf(w.v), Name: output.GetName()}); !slices.Contains(s.Routes, route) {
+			s.Routes = append(s.Routes, route)
+		}
 	}
 	return s, nil
 }
@@ -328,7 +339,7 @@ func (r *reconciler) writeStatus(
 		return nil
 	}
 	level := corev1.EventTypeWarning
-	if now.Status == metav1.ConditionTrue {
+	if now.Status == metav1.ConditionTrue || now.Reason == v1alpha1.ReasonPending {
 		level = corev1.EventTypeNormal
 	}
 	note := report.Note(now.Message)

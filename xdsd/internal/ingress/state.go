@@ -17,7 +17,8 @@ import (
 var reasons = []string{
 	v1alpha1.ReasonNoMatchingService, v1alpha1.ReasonMultipleMatches, v1alpha1.ReasonPortNotFound, v1alpha1.ReasonConsentMissing,
 	v1alpha1.ReasonNoReadyEndpoints, v1alpha1.ReasonUnsupported, v1alpha1.ReasonHostClaimed,
-	v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested, v1alpha1.ReasonNotAccepted, v1alpha1.ReasonRefsNotResolved,
+	v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested,
+	v1alpha1.ReasonPending, v1alpha1.ReasonNotAccepted, v1alpha1.ReasonRefsNotResolved,
 }
 
 var (

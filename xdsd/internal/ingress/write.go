@@ -81,7 +81,9 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want cli
 	current := copyOf(want)
 	if err := w.client.Get(ctx, keyOf(want), current); apierrors.IsNotFound(err) {
 		stored := copyOf(want)
-		if err := w.client.Create(ctx, stored, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+		if err := w.client.Create(ctx, stored, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict)); apierrors.IsNotFound(err) {
+			return nil, &fault{v1alpha1.ReasonRejected, "creating " + what + ": the cluster no longer serves its kind: " + err.Error(), rejectedWait}
+		} else if err != nil {
 			return nil, requestError("creating "+what, err)
 		}
 		w.guard.record(keyOf(v), what, hashOf(want), "", stored.GetResourceVersion())

@@ -56,7 +56,7 @@ func TestHolderOfAHost(t *testing.T) {
 		{"another class", claimant("a", "a", 2, "y"), []v1alpha1.VirtualIngress{claimant("b", "b", 1, "x")}, "a/a"},
 		{"no class", claimant("a", "a", 2, ""), []v1alpha1.VirtualIngress{claimant("b", "b", 1, "x")}, "b/b"},
 	} {
-		if got := keyOf(holderOf(append(tc.others, tc.v), &tc.v)).String(); got != tc.holder {
+		if got := keyOf(holderOf(append(tc.others, tc.v), &tc.v, "a.example.com")).String(); got != tc.holder {
 			t.Errorf("%s: got holder %s, want %s", tc.name, got, tc.holder)
 		}
 	}
