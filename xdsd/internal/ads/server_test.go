@@ -300,6 +300,13 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 	if n := p.Envoys[0].Types["listener"].NACK; n != nil {
 		t.Errorf("the NACK stays: %+v", n)
 	}
+	s.mu.Lock()
+	for st := range s.proxies[tenant].streams {
+		if n := st.types[resource.ListenerType].rejections; n != 0 {
+			t.Errorf("the next rejection is retried as after %d earlier ones", n)
+		}
+	}
+	s.mu.Unlock()
 	wantSent(t, c.View().Responses[seen:], strings.Repeat("listener late rejected\n", 3)+"listener late\n")
 	wantSent(t, other.View().Responses[seenByOther:], "listener late\n")
 }
@@ -339,6 +346,16 @@ func TestRejectedResourceIsRemoved(t *testing.T) {
 	wantSent(t, responses[len(responses)-1:], "listener -bad\n")
 }
 
+func TestRejectedResourceIsUnsubscribed(t *testing.T) {
+	s, c, _ := started(t, Options{}, baseResources(), adstest.Options{Reject: rejecting("no", named("r3"))})
+	r := baseResources()
+	r.Listeners, r.Routes = append(r.Listeners, httpListener("http3", 83, "r3")), append(r.Routes, route("r3"))
+	s.Set(tenant, r)
+	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Types["route"].NACK != nil })
+	lab.Must(t, c.Subscribe(resource.RouteType, nil, []string{"r3"}))
+	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Types["route"].NACK == nil })
+}
+
 func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
 	s, one, conn := started(t, Options{}, baseResources(), adstest.Options{ID: "envoy-1"})
 	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: rejecting("not c", named("c"))})
@@ -357,10 +374,10 @@ func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
 		t.Errorf("two: %+v", e)
 	}
 	two.Close()
-	awaitProxy(t, s, tenant, current(1))
+	older := awaitProxy(t, s, tenant, current(1)).Envoys[0]
 	// Of two streams with the same ID, only the newer one is reported.
 	connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
-	awaitProxy(t, s, tenant, current(1))
+	awaitProxy(t, s, tenant, func(p Proxy) bool { return current(1)(p) && p.Envoys[0].Connected.After(older.Connected) })
 	awaitStreams(t, s, 2)
 }
 
