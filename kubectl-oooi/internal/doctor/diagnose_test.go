@@ -207,13 +207,14 @@ func TestRegistryOfTheReleaseImage(t *testing.T) {
 	}
 }
 
-// TestDriftIsTheRoot expects a component's pod that crashes to be a consequence of the component's missing and edited objects only.
+// TestDriftIsTheRoot expects a component's pod that crashes, or does not exist, to be a consequence of the component's missing and edited objects only.
 func TestDriftIsTheRoot(t *testing.T) {
 	const pod, drifted = "OOOI-POD-002 fail", codeDrift + " fail"
 	ref := func(kind string) model.Ref { return model.Ref{Kind: kind, Namespace: "clusters", Name: "x"} }
+	const present, absent = "name: demo-dns-0\n  namespace: clusters", "name: demo-dns-0\n  namespace: elsewhere"
 	for _, tc := range []struct {
 		d             drift.Difference
-		crashes, runs string // the root if the pod crashes, and if it runs
+		crashes, runs string // the root if the pod crashes or does not exist, and if it runs
 	}{
 		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Changed, Component: "dns"}, drifted, codeDrift + " warn"},
 		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Changed, Component: "dhcp"}, pod, codeDrift + " warn"},
@@ -222,12 +223,12 @@ func TestDriftIsTheRoot(t *testing.T) {
 		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Extra, Component: "dns"}, pod, codeDrift + " warn"},
 		{drift.Difference{Object: ref("Infra"), Change: drift.Outdated}, pod, codeDrift + " warn"},
 	} {
-		for i, want := range []string{tc.crashes, tc.runs} {
-			s := load(t, nil, ready, []string{crashing, ready}[i])
+		for i, want := range []string{tc.crashes, tc.crashes, tc.runs} {
+			s := load(t, nil, [][]string{{ready, crashing}, {present, absent, "status: {replicas: 1, updateRevision: dns-1}", "status: {}"}, {}}[i]...)
 			findings, _ := DriftFindings(s, &drift.Report{Differences: []drift.Difference{tc.d}})
 			d := Diagnose(s, Added{Drift: findings}, all)
 			text := show(t, d, false)
-			if r := d.Root(); r == nil || r.Code+" "+string(r.Status) != want || want == drifted && i == 0 && !strings.Contains(text, "possible consequences: OOOI-POD-002") {
+			if r := d.Root(); r == nil || r.Code+" "+string(r.Status) != want || want == drifted && i < 2 && !strings.Contains(text, "possible consequences: OOOI-POD-002") {
 				t.Errorf("%+v: no %s in\n%s", tc.d, want, text)
 			}
 		}
@@ -248,6 +249,12 @@ func TestConsequencesFollowTheirRoot(t *testing.T) {
 	if !strings.Contains(whole, "possible consequence: OOOI-DNS-001") || !strings.Contains(whole, "no answer") {
 		t.Errorf("-o wide does not show the consequence:\n%s", whole)
 	}
+	// A consequence is no root of later ones.
+	s = load(t, nil, `{type: DNSReady, status: "True", reason: Ready}`, `{type: DNSReady, status: "False", reason: DNSNotReady, message: no answer}`,
+		"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}", ready, crashing)
+	if text := show(t, Diagnose(s, Added{}, all), false); !strings.Contains(text, "possible consequences: OOOI-POD-002, OOOI-DNS-001;") {
+		t.Errorf("OOOI-NET-001 has other consequences:\n%s", text)
+	}
 }
 
 func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
@@ -259,7 +266,7 @@ func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
 	}
 }
 
-// TestEventsOfThePresentContainersAreCited has an Event from before the pod's container started, and one from later.
+// TestEventsOfThePresentContainersAreCited has an Event from before the pod's container started, one from later, and one that is repeated later.
 func TestEventsOfThePresentContainersAreCited(t *testing.T) {
 	const hangs = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
@@ -272,12 +279,14 @@ type: Warning
 reason: Unhealthy
 message: probe failed
 involvedObject: {kind: Pod, namespace: clusters, name: demo-dns-0, uid: pod-dns}
-lastTimestamp: "2026-11-28T11:XX:00Z"
 `
-	for minute, cited := range map[string]bool{"20": false, "40": true} {
-		d := Diagnose(load(t, nil, ready, strings.Replace(hangs, "XX", minute, 1)), Added{}, all)
+	for seen, cited := range map[string]bool{
+		"lastTimestamp: 2026-11-28T11:20:00Z": false, "lastTimestamp: 2026-11-28T11:40:00Z": true,
+		"eventTime: 2026-11-28T11:20:00.000000Z\nseries: {count: 2, lastObservedTime: 2026-11-28T11:40:00.000000Z}": true,
+	} {
+		d := Diagnose(load(t, nil, ready, hangs+seen+"\n"), Added{}, all)
 		if text := show(t, d, true); strings.Contains(text, "event Unhealthy") != cited {
-			t.Errorf("11:%s: %s", minute, text)
+			t.Errorf("%s: %s", seen, text)
 		}
 	}
 }
