@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -246,5 +247,24 @@ func TestWaitingTextOfAPod(t *testing.T) {
 		if text, event := describe(t.Context(), b.Build(), pod, tc.why); text != tc.want || (event != nil) != (tc.event != "") {
 			t.Errorf("%s: %q with event %v, want %q", tc.name, text, event, tc.want)
 		}
+	}
+}
+
+// TestStepWaitsForTheEndOfPods expects the time in which a component must work to begin when its pods have ended.
+func TestStepWaitsForTheEndOfPods(t *testing.T) {
+	var left time.Duration
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			deadline, _ := ctx.Deadline()
+			left = time.Until(deadline)
+			return errors.New("enough")
+		},
+	})
+	live := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "StatefulSet"}}
+	lab.Must(t, unstructured.SetNestedField(live.Object, int64(3600), "spec", "template", "spec", "terminationGracePeriodSeconds"))
+	r := &rollout{Applier: &Applier{Client: c, Out: &strings.Builder{}}}
+	err := r.step(t.Context(), "proxy", []*ObjectChange{{Verb: Created, Live: live, rendered: live}})
+	if err == nil || left < time.Hour || left > time.Hour+componentDeadline {
+		t.Errorf("the step ends in %s, %v", left, err)
 	}
 }
