@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -44,13 +45,14 @@ func parseParentProxy(in *v1alpha1.ParentProxy) (*ParentProxy, error) {
 	if in == nil {
 		return nil, nil //nolint:nilnil // documented
 	}
+	wrong := errors.New("must be http://host:port, with credentials in secretRef") // the value may have a password
 	u, err := url.Parse(in.URL)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the URL: %w", err)
+		return nil, wrong
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	if err != nil || port == 0 || u.Hostname() == "" || u.Scheme != "http" || u.User != nil {
-		return nil, fmt.Errorf("%q must be http://host:port", in.URL)
+		return nil, wrong
 	}
 	return &ParentProxy{Host: strings.ToLower(u.Hostname()), Port: uint16(port), Authorized: in.SecretRef != nil}, nil
 }
