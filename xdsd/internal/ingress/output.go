@@ -153,19 +153,28 @@ func backendRef(b *v1alpha1.VirtualIngressBackend, weight int32) gatewayv1.Backe
 // hostsIn returns the hosts of a generated object.
 func hostsIn(object client.Object) []string {
 	var hosts []string
-	switch object := object.(type) {
-	case *networkingv1.Ingress:
-		for i := range object.Spec.Rules {
-			hosts = append(hosts, object.Spec.Rules[i].Host)
-		}
-	case *gatewayv1.HTTPRoute:
-		for _, host := range object.Spec.Hostnames {
-			hosts = append(hosts, string(host))
-		}
-	case *gatewayv1.TLSRoute:
-		for _, host := range object.Spec.Hostnames {
-			hosts = append(hosts, string(host))
+	if ingress, ok := object.(*networkingv1.Ingress); ok {
+		for i := range ingress.Spec.Rules {
+			if host := ingress.Spec.Rules[i].Host; host != "" {
+				hosts = append(hosts, host)
+			}
 		}
 	}
-	return slices.DeleteFunc(hosts, func(host string) bool { return host == "" })
+	hostnames, _ := fieldsOfRoute(object)
+	for _, host := range hostnames {
+		hosts = append(hosts, string(host))
+	}
+	return hosts
+}
+
+// fieldsOfRoute returns the hostnames of a route, and what the controllers of Gateways have reported about it; nothing for an
+// Ingress.
+func fieldsOfRoute(object client.Object) ([]gatewayv1.Hostname, []gatewayv1.RouteParentStatus) {
+	switch object := object.(type) {
+	case *gatewayv1.HTTPRoute:
+		return object.Spec.Hostnames, object.Status.Parents
+	case *gatewayv1.TLSRoute:
+		return object.Spec.Hostnames, object.Status.Parents
+	}
+	return nil, nil
 }

@@ -14,8 +14,11 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// refusals are the reasons of the condition Ready for conditions of routes, by their type and status.
-var refusals = map[string]string{"AcceptedFalse": v1alpha1.ReasonNotAccepted, "ResolvedRefsFalse": v1alpha1.ReasonRefsNotResolved}
+// refusals are the reasons of the condition Ready for conditions of routes that are False, by their type.
+var refusals = map[string]string{
+	string(gatewayv1.RouteConditionAccepted):     v1alpha1.ReasonNotAccepted,
+	string(gatewayv1.RouteConditionResolvedRefs): v1alpha1.ReasonRefsNotResolved,
+}
 
 // pending reports whether a Gateway has not accepted one of the routes yet, or cannot resolve its references. An Ingress is
 // never pending.
@@ -51,13 +54,7 @@ func (w *reconciliation) routeConditions() []metav1.Condition {
 
 // parentCondition returns what the controller of a Gateway has reported about a route.
 func parentCondition(route client.Object, parent *gatewayv1.ParentReference, kind string) metav1.Condition {
-	var reported []gatewayv1.RouteParentStatus
-	switch route := route.(type) {
-	case *gatewayv1.HTTPRoute:
-		reported = route.Status.Parents
-	case *gatewayv1.TLSRoute:
-		reported = route.Status.Parents
-	}
+	_, reported := fieldsOfRoute(route)
 	for i := range reported {
 		c := meta.FindStatusCondition(reported[i].Conditions, kind)
 		if !sameParent(route.GetNamespace(), parent, &reported[i].ParentRef) || c == nil || c.ObservedGeneration < route.GetGeneration() {

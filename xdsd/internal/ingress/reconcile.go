@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/xdsd/internal/report"
@@ -180,9 +178,10 @@ func (w *reconciliation) apply(ctx context.Context, want client.Object) (client.
 // prune deletes the generated objects that are no longer wanted: first what names Services, then these, then their
 // endpoints. While routes are pending, previous objects stay with all that they may name.
 func (w *reconciliation) prune(ctx context.Context, kinds []v1alpha1.VirtualIngressOutput) error {
+	keep := w.pending() && !w.remove
 	for _, kind := range kinds {
 		_, list := newOutput(kind)
-		if kept, err := w.pruneList(ctx, list, w.pending() && !w.remove); err != nil || kept {
+		if kept, err := w.pruneList(ctx, list, keep); err != nil || kept {
 			return err
 		}
 	}
@@ -218,8 +217,8 @@ func (w *reconciliation) pruneList(ctx context.Context, list client.ObjectList, 
 	return kept, err
 }
 
-// ready returns the reason and the message of the condition Ready.
-func (w *reconciliation) ready(failed *fault) (reason, message string) {
+// ready returns the reason and the message of the condition Ready. conditions are those of the routes.
+func (w *reconciliation) ready(failed *fault, conditions []metav1.Condition) (reason, message string) {
 	if failed != nil {
 		return failed.reason, failed.message
 	}
@@ -227,11 +226,14 @@ func (w *reconciliation) ready(failed *fault) (reason, message string) {
 	if reason != "" {
 		return reason, message + "; " + w.consequence()
 	}
-	for _, status := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
-		for _, c := range w.routeConditions() {
-			if c.Status == status {
-				return cmp.Or(refusals[c.Type+string(status)], v1alpha1.ReasonPending), c.Message
-			}
+	for _, c := range conditions {
+		if c.Status == metav1.ConditionFalse {
+			return refusals[c.Type], c.Message
+		}
+	}
+	for _, c := range conditions {
+		if c.Status == metav1.ConditionUnknown {
+			return v1alpha1.ReasonPending, c.Message
 		}
 	}
 	return v1alpha1.ReasonResolved, w.summary()
@@ -274,7 +276,8 @@ func (w *reconciliation) consequence() string {
 
 // status returns the status of the VirtualIngress.
 func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, error) {
-	reason, message := w.ready(failed)
+	conditions := w.routeConditions()
+	reason, message := w.ready(failed, conditions)
 	s := v1alpha1.VirtualIngressStatus{ObservedGeneration: w.v.Generation, Conditions: slices.Clone(w.v.Status.Conditions)}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: w.v.Generation}
 	if reason == v1alpha1.ReasonResolved {
@@ -288,14 +291,13 @@ func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, e
 		}
 		s.Backends = append(s.Backends, backend)
 	}
-	for _, name := range []gatewayv1.RouteConditionType{gatewayv1.RouteConditionAccepted, gatewayv1.RouteConditionResolvedRefs} {
-		meta.RemoveStatusCondition(&s.Conditions, string(name))
-	}
-	for _, c := range w.routeConditions() {
-		if before := meta.FindStatusCondition(w.v.Status.Conditions, c.Type); before != nil {
-			s.Conditions = append(s.Conditions, *before) // for the time of the transition
-		}
+	for _, c := range conditions {
 		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	if len(conditions) == 0 { // there may be some of previous routes
+		for kind := range refusals {
+			meta.RemoveStatusCondition(&s.Conditions, kind)
+		}
 	}
 	if !w.pruned { // objects of the previous output may exist
 		if outputOf(w.v) != v1alpha1.OutputIngress {
@@ -309,8 +311,6 @@ func (w *reconciliation) status(failed *fault) (v1alpha1.VirtualIngressStatus, e
 				s.Hosts = append(s.Hosts, host)
 			}
 		}
-	}
-	for _, output := range w.outputs {
 		if ingress, ok := output.(*networkingv1.Ingress); ok {
 			s.IngressName = ingress.Name
 			return s, convert(ingress.Status.LoadBalancer, &s.LoadBalancer)
