@@ -14,9 +14,9 @@ import (
 
 // Matches reports whether the labels in has include all labels of want. It is false for an empty want, which
 // would match every Service of a namespace.
-func Matches(has, want map[string]string) bool {
+func Matches[V ~string](has map[string]string, want map[string]V) bool {
 	for key, value := range want {
-		if got, ok := has[key]; !ok || got != value {
+		if got, ok := has[key]; !ok || got != string(value) {
 			return false
 		}
 	}

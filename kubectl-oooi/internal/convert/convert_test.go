@@ -57,6 +57,25 @@ func TestConversionsToRoutes(t *testing.T) {
 	}
 }
 
+// TestPortOfTheFirstService converts a port name that two Services with the labels give different numbers.
+func TestPortOfTheFirstService(t *testing.T) {
+	const text = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: shop}
+spec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {app: shop}, port: {name: http}}}}]}}]}
+---
+{apiVersion: v1, kind: Service, metadata: {name: b, labels: {app: shop}}, spec: {ports: [{name: http, port: 81}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: a, labels: {app: shop}}, spec: {ports: [{name: http, port: 80}]}}
+`
+	for range 20 {
+		if out, _, err := runConvert(t, text, "yaml", "front"); err != nil || !strings.Contains(out, "number: 80\n") {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
 func TestGateways(t *testing.T) {
 	for _, text := range []string{"", "/", "a/", "/a", "a:", ":a", "a/b/c", "a/b:c:d", "A", "a:B_c"} {
 		if ref, err := ParseGateway(text); err == nil {

@@ -3,6 +3,8 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/selector"
 )
 
 // ParseGateway parses the Gateway of HTTPRoutes, "[NAMESPACE/]NAME[:LISTENER]".
@@ -89,9 +92,10 @@ func (c *converter) portNumber(o *object, field string, service *v1alpha1.Virtua
 	if service.Port.Name == "" {
 		return
 	}
-	for _, s := range c.services {
+	for _, key := range slices.Sorted(maps.Keys(c.services)) {
 		typed := &corev1.Service{}
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(s.Object, typed) != nil || !selects(service, typed) ||
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(c.services[key].Object, typed) != nil ||
+			typed.Name != service.Name && !selector.Matches(typed.Labels, service.MatchLabels) ||
 			cmp.Or(typed.Namespace, c.namespace) != cmp.Or(service.Namespace, o.GetNamespace(), c.namespace) {
 			continue
 		}
@@ -103,14 +107,4 @@ func (c *converter) portNumber(o *object, field string, service *v1alpha1.Virtua
 		}
 	}
 	c.warn(o, field+".port", "replace name %s by a number, or the API server refuses the object: no Service in the files has this port", service.Port.Name)
-}
-
-// selects reports whether a backend names a Service, or selects it by labels.
-func selects(b *v1alpha1.VirtualIngressService, s *corev1.Service) bool {
-	for key, value := range b.MatchLabels {
-		if s.Labels[key] != string(value) {
-			return false
-		}
-	}
-	return len(b.MatchLabels) > 0 || b.Name == s.Name
 }
