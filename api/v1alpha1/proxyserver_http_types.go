@@ -7,11 +7,11 @@ import (
 // These types are Gateway API's where the proxy supports all of their fields. The others are narrower:
 //   - HTTPPathMatch: with 16384 backends, Gateway API's CEL rules for paths exceed the API server's cost budget, and they
 //     reject %2F.
-//   - HTTPValueMatch, in place of HTTPHeaderMatch and HTTPQueryParamMatch: without regular expressions, since Envoy rejects all
+//   - HTTPValueMatch replaces HTTPHeaderMatch and HTTPQueryParamMatch. It lacks regular expressions, because Envoy rejects all
 //     routes of a port if it cannot compile one.
-//   - HTTPRouteFilter: only redirects are supported.
-//   - HTTPBackendRef: the Service is in the targetNamespace of the backend, and has no filters.
-//   - HTTPRouteRetry: Gateway API's has neither limits nor defaults, and rejects repeated codes.
+//   - HTTPRouteFilter supports only redirects.
+//   - HTTPBackendRef names a Service in the backend's targetNamespace, and lacks filters.
+//   - HTTPRouteRetry has limits and defaults, and accepts repeated codes.
 
 // HTTPRoutes are the routes of HTTP requests for the hostnames of a backend, with the words of Gateway API's HTTPRoute.
 type HTTPRoutes struct {
@@ -148,8 +148,8 @@ type HTTPRouteFilter struct {
 	// +kubebuilder:validation:Enum=RequestRedirect
 	Type gatewayv1.HTTPRouteFilterType `json:"type"`
 
-	// RequestRedirect answers requests with a redirect. Absent fields are those of the request; without scheme and port, the
-	// port is that of the listener.
+	// RequestRedirect answers requests with a redirect. Absent fields keep the request's values; without scheme and port, the
+	// redirect has the listener's port.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.scheme) || has(self.hostname) || has(self.port) || has(self.path)",message="set scheme, hostname, port or path: a redirect to the same URL would repeat for ever"
 	// +kubebuilder:validation:XValidation:rule="!has(self.path) || !has(self.path.replaceFullPath) || self.path.replaceFullPath.startsWith('/')",message="must begin with a slash",fieldPath=".path.replaceFullPath"

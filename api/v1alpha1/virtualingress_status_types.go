@@ -19,7 +19,7 @@ const (
 	// ReasonConsentMissing: the Service's namespace does not consent to aliases in the VirtualIngress's
 	// namespace.
 	ReasonConsentMissing = "ConsentMissing"
-	// ReasonNoReadyEndpoints: the Service has no ready endpoint, and requireEndpoints is set.
+	// ReasonNoReadyEndpoints: requireEndpoints is set, and the Service lacks a ready endpoint.
 	ReasonNoReadyEndpoints = "NoReadyEndpoints"
 	// ReasonPending: the controller of a Gateway has not reported on a route, or does not exist.
 	ReasonPending = "Pending"
@@ -76,8 +76,8 @@ type VirtualIngressStatus struct {
 	// +listType=atomic
 	Routes []VirtualIngressRoute `json:"routes,omitempty"`
 
-	// Hosts are the hosts of the generated objects that exist. They belong to this VirtualIngress like those of the spec, so
-	// that no other namespace gets the host of an object that is kept.
+	// Hosts are the hosts of the generated objects that exist. Like the hosts in the spec they belong to this VirtualIngress,
+	// so that no other namespace gets the host of a kept object.
 	// +optional
 	// +listType=set
 	Hosts []string `json:"hosts,omitempty"`

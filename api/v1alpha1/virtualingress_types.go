@@ -202,7 +202,7 @@ const (
 	PathTypeImplementationSpecific PathType = "ImplementationSpecific"
 )
 
-// VirtualIngressPath maps a path to backends. Matches, filters and timeouts are those of an HTTPRoute of
+// VirtualIngressPath maps a path to backends. method, headers, queryParams, filters and timeouts are fields of HTTPRoute in
 // gateway.networking.k8s.io/v1, and require output HTTPRoute.
 //
 // +kubebuilder:validation:XValidation:rule="self.pathType == 'ImplementationSpecific' || (has(self.path) && size(self.path) > 0)",message="pathType Exact and Prefix need a path",fieldPath=".path",reason=FieldValueRequired
