@@ -1,4 +1,4 @@
-// Package gitops_test evaluates the health checks of docs/how-to/gitops.md as Flux and Argo CD do.
+// Package gitops_test evaluates the health checks of docs/how-to/gitops.md and docs/how-to/fleets.md as Flux and Argo CD do.
 package gitops_test
 
 import (
@@ -45,30 +45,37 @@ func (s healthState) object() map[string]any {
 	return object
 }
 
-// documented decodes the block of docs/how-to/gitops.md that begins with a match of a regular expression.
-func documented(t *testing.T, start string, into any) {
+// documented decodes the block of a page that contains a match of a regular expression.
+func documented(t *testing.T, page, has string, into any) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/how-to/gitops.md")
+	text, err := os.ReadFile("../../../docs/how-to/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(" + start + ".*?)```").FindSubmatch(text)
+	block := regexp.MustCompile("(?s)```yaml\n((?:[^`]*\n)??" + has + ".*?)```").FindSubmatch(text)
 	if block == nil {
-		t.Fatalf("docs/how-to/gitops.md has no block that begins with %s", start)
+		t.Fatalf("docs/how-to/%s has no block with %s", page, has)
 	}
 	if err := yaml.Unmarshal(block[1], into); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestFluxHealthChecks evaluates the expressions of docs/how-to/gitops.md.
+// TestFluxHealthChecks evaluates the expressions of the pages.
 func TestFluxHealthChecks(t *testing.T) {
+	for _, page := range []string{"gitops.md", "fleets.md"} {
+		t.Run(page, func(t *testing.T) { checkFluxExpressions(t, page) })
+	}
+}
+
+func checkFluxExpressions(t *testing.T, page string) {
+	t.Helper()
 	var kustomization struct {
 		Spec struct {
 			HealthCheckExprs []struct{ Kind, InProgress, Current string } `json:"healthCheckExprs"`
 		} `json:"spec"`
 	}
-	documented(t, `spec:\n.*?healthCheckExprs`, &kustomization)
+	documented(t, page, `  healthCheckExprs:`, &kustomization)
 	env, err := cel.NewEnv(cel.Variable("metadata", cel.DynType), cel.Variable("status", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +109,7 @@ func TestFluxHealthChecks(t *testing.T) {
 		}
 	}
 	if !slices.Equal(kinds, []string{"Infra", "ProxyServer"}) {
-		t.Errorf("docs/how-to/gitops.md has checks for %v", kinds)
+		t.Errorf("docs/how-to/%s has checks for %v", page, kinds)
 	}
 }
 
@@ -110,7 +117,7 @@ func TestFluxHealthChecks(t *testing.T) {
 // result is a table.
 func TestArgoCDHealthCheck(t *testing.T) {
 	var configMap struct{ Data map[string]string }
-	documented(t, `data:\n  resource\.customizations\.health`, &configMap)
+	documented(t, "gitops.md", `data:\n  resource\.customizations\.health`, &configMap)
 	script := configMap.Data["resource.customizations.health.hostedcluster.densityops.com_Infra"]
 	for _, state := range healthStates {
 		vm := lua.NewState()
