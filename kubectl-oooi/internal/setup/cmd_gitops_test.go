@@ -94,6 +94,15 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 		}
 	}
 
+	// The fields of a changed Infra are conflicts, which diff shows as differences only with --force-conflicts.
+	unchanged := s.Infra
+	s.Infra = strings.Replace(unchanged, "203.0.113.53", "203.0.113.54", 1)
+	s.Expect(2, "diff -f FILE", "argocd-controller")
+	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "203.0.113.54") {
+		s.Errorf("diff --force-conflicts exited with %d; stdout\n%s\nstderr\n%s", code, out, stderr)
+	}
+	s.Infra = unchanged
+
 	// Setup takes over the objects without conflicts, and changes no pod.
 	stderr := s.Setup()
 	if strings.Contains(stderr, "created") || strings.Contains(stderr, "removed") {

@@ -3,12 +3,15 @@ package setup
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -40,9 +43,46 @@ func withCluster(t *testing.T, infra string) *Known {
 	return known
 }
 
+// A project is an AppProject of Argo CD.
+type project struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		Destinations             []struct{ Namespace string }
+		ClusterResourceWhitelist []metav1.GroupKind
+	}
+}
+
+// permits reports whether the project permits an object, as Argo CD does.
+func (p *project) permits(o *unstructured.Unstructured) bool {
+	if o.GetNamespace() == "" {
+		gvk := o.GroupVersionKind()
+		return slices.Contains(p.Spec.ClusterResourceWhitelist, metav1.GroupKind{Group: gvk.Group, Kind: gvk.Kind})
+	}
+	return slices.ContainsFunc(p.Spec.Destinations, func(d struct{ Namespace string }) bool {
+		ok, err := path.Match(d.Namespace, o.GetNamespace())
+		return ok && err == nil
+	})
+}
+
+// projectsOf returns the AppProjects of docs/how-to/fleets.md by name.
+func projectsOf(t *testing.T) map[string]*project {
+	t.Helper()
+	all := map[string]*project{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n([^`]*kind: AppProject\n.*?)```").FindAllSubmatch(lab.ReadFile(t, "docs", "how-to", "fleets.md"), -1) {
+		p := &project{}
+		lab.Must(t, yaml.Unmarshal(block[1], p))
+		all[p.Metadata.Name] = p
+	}
+	return all
+}
+
 // TestFleetPage renders the Infras of docs/how-to/fleets.md, whose hosted clusters share a VLAN: setup accepts each next to the other,
-// they have no object in common, and the AppProject of the page permits their objects.
+// they have no object in common, and the AppProjects of the page permit the objects.
 func TestFleetPage(t *testing.T) {
+	projects := projectsOf(t)
+	if len(projects) != 2 {
+		t.Fatalf("docs/how-to/fleets.md has %d AppProjects", len(projects))
+	}
 	texts := infrasOf(t, "fleets.md")
 	if len(texts) != 2 {
 		t.Fatalf("docs/how-to/fleets.md has %d Infras", len(texts))
@@ -61,9 +101,16 @@ func TestFleetPage(t *testing.T) {
 				t.Errorf("Infras %s and %s both have %s", owners[id], plan.Infra.Name, id)
 			}
 			owners[id] = plan.Infra.Name
-			if n := o.GetNamespace(); n != "clusters" && !strings.HasPrefix(n, "clusters-") {
-				t.Errorf("the AppProject of docs/how-to/fleets.md does not permit %s", id)
+			if !projects["oooi-infras"].permits(o) {
+				t.Errorf("the AppProject of the Infras does not permit %s", id)
 			}
+		}
+	}
+	shared := withCluster(t, texts[0])
+	shared.Shared = SharedOnly
+	for _, o := range makePlan(t, shared).Objects {
+		if !projects["oooi-shared"].permits(o) || o.GetNamespace() == "" && projects["oooi-infras"].permits(o) {
+			t.Errorf("the AppProjects do not permit %s %s, or both do", o.GetKind(), o.GetName())
 		}
 	}
 	taken := withCluster(t, strings.ReplaceAll(texts[1], "192.168.100.6", "192.168.100.3"))
