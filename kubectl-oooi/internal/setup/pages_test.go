@@ -155,7 +155,8 @@ func TestCapacityPage(t *testing.T) {
 	}
 	replicas := func(page string) (plain, apps usage) {
 		infra := infrasOf(t, page)[0]
-		return usageOf(t, withCluster(t, infra)), usageOf(t, withCluster(t, infra+"  appsIngress: {enabled: true, metallb: {addressPoolName: vlan100, loadBalancerClass: metallb.io/vlan100}}\n"))
+		ingress := "  appsIngress: {enabled: true, metallb: {addressPoolName: vlan100, loadBalancerClass: metallb.io/vlan100}}\n"
+		return usageOf(t, withCluster(t, infra)), usageOf(t, withCluster(t, infra+ingress))
 	}
 	one, oneApps := replicas("set-up-a-vlan.md")
 	two, twoApps := replicas("add-replicas.md")
