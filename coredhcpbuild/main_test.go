@@ -122,13 +122,13 @@ func TestAddressesOfOtherPluginsAreProtected(t *testing.T) {
 	}
 }
 
-// fenced matches the configurations in a Markdown page.
-var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server4:\n.*?)\n[~`]{3}$")
+// fenced matches the configurations in a Markdown page, which can be indented.
+var fenced = regexp.MustCompile("(?ms)^ *[~`]{3} ?yaml\n( *server4:\n.*?)\n *[~`]{3}$")
 
 // TestConfigurationsInTheDocumentation checks every configuration in the documentation.
 func TestConfigurationsInTheDocumentation(t *testing.T) {
 	found := 0
-	for _, path := range []string{"../docs/reference/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
+	for _, path := range []string{"../docs/reference/dhcp.md", "../docs/how-to/plugins.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
 		text, err := os.ReadFile(path)
 		lab.Must(t, err)
 		for _, match := range fenced.FindAllSubmatch(text, -1) {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +58,26 @@ func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 				t.Errorf("the offer is %s", offer.Summary())
 			}
 		})
+	}
+}
+
+// TestBuildInTheDocumentation builds the program in docs/how-to/plugins.md, with the versions of this module, and runs it.
+func TestBuildInTheDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../docs/how-to/plugins.md")
+	lab.Must(t, err)
+	blocks := regexp.MustCompile("(?ms)^   ```go\n(.*?)^   ```$").FindAllSubmatch(text, -1)
+	if len(blocks) < 2 {
+		t.Fatalf("found %d blocks of Go", len(blocks))
+	}
+	dir := t.TempDir()
+	lab.WriteFile(t, string(blocks[1][1]), dir, "documented-dhcp.go")
+	program, err := lab.BuildStatic(t.Context(), filepath.Join(dir, "documented-dhcp.go"))
+	lab.Must(t, err)
+	// Without a network that it may listen on, the program must get as far as the arguments of the plugins.
+	lab.WriteFile(t, "server4:\n  plugins:\n  - kubevirt: network=clusters/vlan100 nonsense=1\n", dir, "config.yml")
+	out, err := exec.CommandContext(t.Context(), program, filepath.Join(dir, "config.yml")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "nonsense") {
+		t.Errorf("the output is %s", out)
 	}
 }
 

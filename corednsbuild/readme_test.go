@@ -1,20 +1,25 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coredns/caddy"
+	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// fenced matches the Corefiles in a Markdown page.
-var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?corefile\n(.*?)\n[~`]{3}$")
+// fenced matches the Corefiles in a Markdown page, which can be indented.
+var fenced = regexp.MustCompile("(?ms)^ *[~`]{3} ?corefile\n(.*?)\n *[~`]{3}$")
 
 // TestCorefilesInTheDocumentation parses every Corefile in the documentation.
 func TestCorefilesInTheDocumentation(t *testing.T) {
@@ -45,5 +50,61 @@ func TestCorefilesInTheDocumentation(t *testing.T) {
 	lab.Must(t, err)
 	if found == 0 {
 		t.Error("found no Corefile")
+	}
+}
+
+// TestBuildInTheDocumentation builds the program in docs/how-to/plugins.md, with the versions of this module, and runs it with the
+// objects and the Corefile of the page.
+func TestBuildInTheDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../docs/how-to/plugins.md")
+	lab.Must(t, err)
+	block := func(language string) string {
+		match := regexp.MustCompile("(?ms)^   ```" + language + "\n(.*?)^   ```$").FindSubmatch(text)
+		if match == nil {
+			t.Fatalf("found no block of %s", language)
+		}
+		return regexp.MustCompile("(?m)^   ").ReplaceAllString(string(match[1]), "")
+	}
+	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	lab.Must(t, err)
+	server := conn.LocalAddr().String()
+	lab.Must(t, conn.Close())
+	_, port, err := net.SplitHostPort(server)
+	lab.Must(t, err)
+
+	dir := t.TempDir()
+	lab.Must(t, os.Mkdir(filepath.Join(dir, "cluster"), 0o700))
+	lab.WriteFile(t, block("yaml"), dir, "cluster", "demo.yaml")
+	lab.WriteFile(t, strings.Replace(block("corefile"), ":1053", ":"+port, 1), dir, "Corefile")
+	lab.WriteFile(t, block("go"), dir, "documented-dns.go")
+	program, err := lab.BuildStatic(t.Context(), filepath.Join(dir, "documented-dns.go"))
+	lab.Must(t, err)
+	if out, err := exec.CommandContext(t.Context(), program, "-plugins").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "\nhcpapps\nhcpviews\n") {
+		t.Errorf("the build has the plugins %s %v", out, err)
+	}
+
+	cmd := exec.CommandContext(t.Context(), program, "-conf", "Corefile")
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	lab.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // the context has ended it
+	client := dns.Client{Timeout: time.Second}
+	query := new(dns.Msg).SetQuestion("api.demo.example.com.", dns.TypeA)
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		reply, _, err := client.ExchangeContext(t.Context(), query, server)
+		if err == nil && reply.Response { // not the query itself, if the client has got the server's port
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for source, want := range map[string]string{"127.50.0.10": "127.50.0.4", pod: "10.96.0.4"} {
+		expect(t, server, source, "api.demo.example.com.", want)
+		if !strings.Contains(string(text), fmt.Sprintf("`%s`", want)) {
+			t.Errorf("the page does not say that the answer is %s", want)
+		}
 	}
 }
