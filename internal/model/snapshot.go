@@ -102,6 +102,8 @@ type Scope struct {
 	ProxyServers []string
 	// Namespaces are the namespaces of ProxyServers' backends, in addition to those of control planes.
 	Namespaces []string
+	// ServiceNamespaces are the namespaces of further Services whose addresses are used. They do not close the scope.
+	ServiceNamespaces []string
 }
 
 // Closed reports whether the namespaces to read are known in advance: those of the listed hosted clusters,

@@ -203,6 +203,9 @@ func resources(service func(*unstructured.Unstructured) objects.Object) []resour
 				for _, infra := range keysOf(s.Infras) {
 					keys = append(keys, objectKey{namespace: infra.namespace})
 				}
+				for _, namespace := range s.ServiceNamespaces {
+					keys = append(keys, objectKey{namespace: namespace})
+				}
 				return keys
 			},
 		},

@@ -82,6 +82,7 @@ func (c Config) String() string {
 	add("hostedcluster", c.Scope.HostedClusters...)
 	add("infra", c.Scope.Infras...)
 	add("proxyserver", c.Scope.ProxyServers...)
+	add("services in", c.Scope.ServiceNamespaces...)
 	add("management", c.Names.Management...)
 	add("domains", c.Names.Allowed...)
 	add("leases", c.Leases...)

@@ -4,6 +4,7 @@ package views
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 )
 
@@ -320,7 +322,32 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or rename the view to %s or %s", name, name, VLAN, Pod)
 		}
 	}
+	cfg.readAnswers()
 	return nil
+}
+
+// readAnswers adds the namespaces of the Services in answers to the source. Without hostedcluster, it reads all namespaces.
+func (cfg *Config) readAnswers() {
+	scope := &cfg.Source.Scope
+	if len(scope.HostedClusters) == 0 {
+		return
+	}
+	read := map[string]bool{}
+	for _, key := range scope.Infras {
+		namespace, _, _ := strings.Cut(key, "/")
+		read[namespace] = true
+	}
+	for _, key := range scope.HostedClusters {
+		namespace, name, _ := strings.Cut(key, "/")
+		read[model.ControlPlaneNamespace(namespace, name)] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Answers)) {
+		namespace, _, _ := strings.Cut(cfg.Answers[name].Service, "/")
+		if namespace != "" && !read[namespace] {
+			read[namespace] = true
+			scope.ServiceNamespaces = append(scope.ServiceNamespaces, namespace)
+		}
+	}
 }
 
 // usesSharedSource reports whether the block configures neither a source nor views.
