@@ -41,7 +41,7 @@ func run(t *testing.T, name string, args ...string) string {
 func build(t *testing.T, checkout, pkg string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	run(t, "go", "build", "-C", checkout, "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+	run(t, "go", "build", "-C", checkout, "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, pkg)
 	return path
 }
 

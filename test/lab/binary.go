@@ -94,9 +94,9 @@ func buildOwn(ctx context.Context, name string) error {
 		return fmt.Errorf("%s is not a binary that the lab builds", name)
 	}
 	if isTool || os.Getenv("OOOI_LAB_NO_RACE") != "" { // the race detector multiplies memory and CPU time
-		return goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+		return goCommand(ctx, []string{"CGO_ENABLED=0"}, buildFlags("-ldflags=-s -w", "-o", path, pkg)...)
 	}
-	return goCommand(ctx, []string{"CGO_ENABLED=1"}, "build", "-trimpath", "-race", "-ldflags=-s -w", "-o", path, pkg)
+	return goCommand(ctx, []string{"CGO_ENABLED=1"}, buildFlags("-race", "-ldflags=-s -w", "-o", path, pkg)...)
 }
 
 func goCommand(ctx context.Context, env []string, args ...string) error {

@@ -48,11 +48,15 @@ func upToDate(binary, sum string) bool {
 	return err == nil
 }
 
-// goBuild builds a main package in the folder source, and reports progress. It uses the flags of the
-// Makefile, so that both share the build cache.
+// buildFlags returns the arguments of go build with the flags of the Makefile, so that both share the build cache.
+func buildFlags(args ...string) []string {
+	return append([]string{"build", "-trimpath", "-tags=grpcnotrace"}, args...)
+}
+
+// goBuild builds a main package in the folder source, and reports progress.
 func goBuild(ctx context.Context, source, binary string, logf Logf, args ...string) error {
 	scratch := binary + ".new"
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", scratch}, args)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat(buildFlags("-mod=readonly", "-buildvcs=false", "-o", scratch), args)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets the go command clean up
 	cmd.Dir = source
 	// Without cgo the build needs no C compiler and the binary runs on any distribution. By default the Go

@@ -114,7 +114,7 @@ func BuildStatic(ctx context.Context, pkg string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "static-"+filepath.Base(pkg))
-	return path, goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+	return path, goCommand(ctx, []string{"CGO_ENABLED=0"}, buildFlags("-ldflags=-s -w", "-o", path, pkg)...)
 }
 
 // Linked returns a program and the shared libraries that it is linked to, as the Files of an image with the

@@ -93,7 +93,8 @@ func (s *source) goBuild(ctx context.Context, pkg, name, system, arch, ldflags s
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w "+ldflags, "-o", path, pkg) //nolint:gosec // no shell
+	//nolint:gosec // no shell
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=true", "-ldflags", "-s -w "+ldflags, "-o", path, pkg)
 	cmd.Dir = s.root
 	// Settings of the user must not change the result.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=")
