@@ -14,9 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/internal/dhcplease"
@@ -49,7 +47,7 @@ type Config struct {
 type Store struct {
 	Config
 
-	client   client.LeaseInterface
+	client   *client
 	requests chan struct{}
 	sink     store.Sink // set by Run
 
@@ -64,13 +62,11 @@ type Store struct {
 func Open(c Config) (*Store, error) {
 	config := rest.CopyConfig(c.REST)
 	config.QPS = -1 // limited by maxInFlight instead
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.ContentType = runtime.ContentTypeProtobuf
-	leases, err := client.NewForConfig(config)
+	leases, err := newClient(config, c.Namespace)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
+		return nil, err
 	}
-	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, maxInFlight), lost: time.Now()}, nil
+	return &Store{Config: c, client: leases, requests: make(chan struct{}, maxInFlight), lost: time.Now()}, nil
 }
 
 // acquireSlot waits until a request may be sent. The caller must call done after the request.
@@ -92,9 +88,9 @@ func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error)
 	defer done()
 	o := s.object(b)
 	if b.Revision == 0 {
-		o, err = s.client.Create(ctx, o, metav1.CreateOptions{})
+		o, err = s.client.create(ctx, o)
 	} else {
-		o, err = s.client.Update(ctx, o, metav1.UpdateOptions{})
+		o, err = s.client.update(ctx, o)
 	}
 	switch {
 	case err == nil:
@@ -113,7 +109,7 @@ func (s *Store) Get(ctx context.Context, addr netip.Addr) (store.Binding, error)
 		return store.Binding{}, err
 	}
 	defer done()
-	o, err := s.client.Get(ctx, dhcplease.Name(s.Pool, addr), metav1.GetOptions{})
+	o, err := s.client.get(ctx, dhcplease.Name(s.Pool, addr))
 	switch {
 	case err == nil:
 		return s.binding(o)
@@ -132,7 +128,7 @@ func (s *Store) Delete(ctx context.Context, b store.Binding) error {
 	}
 	defer done()
 	preconditions := &metav1.Preconditions{UID: new(types.UID(b.UID)), ResourceVersion: new(strconv.FormatUint(b.Revision, 10))}
-	err = s.client.Delete(ctx, dhcplease.Name(s.Pool, b.Addr), metav1.DeleteOptions{Preconditions: preconditions})
+	err = s.client.delete(ctx, dhcplease.Name(s.Pool, b.Addr), &metav1.DeleteOptions{Preconditions: preconditions})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return nil

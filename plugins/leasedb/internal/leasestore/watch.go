@@ -47,7 +47,7 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
-			list, err := s.client.List(ctx, o)
+			list, err := s.client.list(ctx, &o)
 			if err != nil {
 				s.recordResult(ctx, "listing", err)
 			}
@@ -55,7 +55,7 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			o.LabelSelector = selector
-			w, err := s.client.Watch(ctx, o)
+			w, err := s.client.watch(ctx, &o)
 			if err == nil && reflect.TypeOf(w) == reflect.TypeOf(apiwatch.NewEmptyWatch()) {
 				err = errNoAnswer // client-go returns an empty watch if the connection failed
 			}
