@@ -9,20 +9,25 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // APIVersion is the API version of all reports. Fields may be added without a new version; a change of the meaning of a
 // field requires a new version.
 const APIVersion = "report.densityops.com/v1alpha1"
 
-// Flags are the output flags of a command.
+// Flags are the output flags of a command: those of kubectl without Go templates, which call methods by reflection, so that
+// the linker would keep all exported methods of all types.
 type Flags struct {
-	print *genericclioptions.PrintFlags
+	output   *pflag.Flag
+	format   string // the value of output
+	encoding genericclioptions.JSONYamlPrintFlags
+	template *genericclioptions.JSONPathPrintFlags
 	// Kind is the kind of the objects that the reports are about, whose names -o name prints. It is empty for the flags
 	// of Single.
 	Kind schema.GroupVersionKind
@@ -40,39 +45,36 @@ func (f *Flags) With(formats ...string) *Flags {
 
 // Is reports whether the output format is one of With.
 func (f *Flags) Is(format string) bool {
-	return slices.Contains(f.own, format) && *f.print.OutputFormat == format
+	return slices.Contains(f.own, format) && f.format == format
 }
 
 // List returns the flags of a command that prints reports about objects of a kind, by default as a table. They include
 // --no-headers and the output formats wide and name.
 func List(kind schema.GroupVersionKind) *Flags {
-	return &Flags{print: genericclioptions.NewPrintFlags(""), Kind: kind}
+	f := Single()
+	f.Kind = kind
+	return f
 }
 
 // Single returns the flags of a command that prints one report, which is not about a named object. They do not include
 // --no-headers and the output formats wide and name.
-func Single() *Flags {
-	p := genericclioptions.NewPrintFlags("")
-	p.NamePrintFlags = nil
-	return &Flags{print: p}
-}
+func Single() *Flags { return &Flags{template: genericclioptions.NewJSONPathPrintFlags("", true)} }
 
 // SingleYAML is Single for a command whose default output format is yaml.
 func SingleYAML() *Flags {
 	f := Single()
-	f.print = f.print.WithDefaultOutput("yaml")
+	f.format = "yaml"
 	return f
 }
 
 // Add adds the flags to a command, with completion of the output formats.
 func (f *Flags) Add(cmd *cobra.Command) {
-	f.print.WithTypeSetter(scheme.Scheme)
-	f.print.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.Lookup("output").Usage = "Output format, one of: " + strings.Join(f.formats(), ", ")
-	flags.Lookup("template").Usage = "Template string or path of a template file to use when -o=go-template or -o=go-template-file"
+	flags.StringVarP(&f.format, "output", "o", f.format, "Output format, one of: "+strings.Join(f.formats(), ", "))
+	f.output = flags.Lookup("output")
+	f.template.AddFlags(cmd)
+	flags.Lookup("template").Usage = "Template string or path of a template file to use when -o=jsonpath, -o=jsonpath-as-json or -o=jsonpath-file"
 	flags.Lookup("allow-missing-template-keys").Usage = "Ignore missing keys in templates"
-	flags.Lookup("show-managed-fields").Hidden = true // reports have none
 	if !f.Kind.Empty() {
 		flags.BoolVar(&f.NoHeaders, "no-headers", false, "Do not print table headers")
 	}
@@ -83,13 +85,26 @@ func (f *Flags) Add(cmd *cobra.Command) {
 
 // formats returns the sorted names of the output formats.
 func (f *Flags) formats() []string {
-	formats := f.print.AllowedFormats()
+	formats := slices.Concat(f.encoding.AllowedFormats(), f.template.AllowedFormats(), f.own)
 	if !f.Kind.Empty() {
-		formats = append(formats, "wide")
+		formats = append(formats, "name", "wide")
 	}
-	formats = append(formats, f.own...)
 	slices.Sort(formats)
 	return formats
+}
+
+// printer returns the printer of the output format.
+func (f *Flags) printer() (printers.ResourcePrinter, error) {
+	format := strings.ToLower(f.format)
+	switch {
+	case *f.template.TemplateArgument != "" && !f.output.Changed:
+		return f.template.ToPrinter("jsonpath")
+	case slices.Contains(f.encoding.AllowedFormats(), format):
+		return f.encoding.ToPrinter(format)
+	case format == "name" && !f.Kind.Empty():
+		return &printers.NamePrinter{ShortOutput: true}, nil
+	}
+	return f.template.ToPrinter(f.format)
 }
 
 // Check returns an error if the output format or its template is invalid. Commands call it before they read the
@@ -98,28 +113,27 @@ func (f *Flags) Check() error {
 	if f.Text() {
 		return nil
 	}
-	if _, err := f.print.ToPrinter(); err != nil {
+	if _, err := f.printer(); err != nil {
 		if genericclioptions.IsNoCompatiblePrinterError(err) {
-			return fmt.Errorf("--output %q: want one of %s", *f.print.OutputFormat, strings.Join(f.formats(), ", "))
+			return fmt.Errorf("--output %q: want one of %s", f.format, strings.Join(f.formats(), ", "))
 		}
-		return fmt.Errorf("--output %q: %w", *f.print.OutputFormat, err)
+		return fmt.Errorf("--output %q: %w", f.format, err)
 	}
 	return nil
 }
 
 // Text reports whether the command writes its output itself, as a table or another text. If not, it must call Print.
 func (f *Flags) Text() bool {
-	template := *f.print.TemplatePrinterFlags.TemplateArgument
-	return *f.print.OutputFormat == "" && template == "" || f.Wide() || f.Is(*f.print.OutputFormat)
+	return f.format == "" && *f.template.TemplateArgument == "" || f.Wide() || f.Is(f.format)
 }
 
 // Wide reports whether the output format is wide, in which tables have all columns.
-func (f *Flags) Wide() bool { return !f.Kind.Empty() && *f.print.OutputFormat == "wide" }
+func (f *Flags) Wide() bool { return !f.Kind.Empty() && f.format == "wide" }
 
 // Print prints a report, or a list of them, in the output format. In the format name it prints the names of the objects
 // that the reports are about. Print must not be called if Text returns true.
 func (f *Flags) Print(w io.Writer, report any) error {
-	printer, err := f.print.ToPrinter()
+	printer, err := f.printer()
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
@@ -142,7 +156,7 @@ func (f *Flags) Print(w io.Writer, report any) error {
 		return printer.PrintObj(o, w)
 	}
 	switch {
-	case *f.print.OutputFormat != "name":
+	case !strings.EqualFold(f.format, "name"):
 		err = printer.PrintObj(u, w)
 	case u.IsList():
 		err = u.EachListItem(printName)
