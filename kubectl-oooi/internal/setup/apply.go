@@ -10,10 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/polling"
-	"github.com/fluxcd/cli-utils/pkg/kstatus/polling/clusterreader"
-	"github.com/fluxcd/cli-utils/pkg/kstatus/polling/engine"
-	"github.com/fluxcd/pkg/ssa"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -228,29 +223,29 @@ func (a *Applier) stage(ctx context.Context, changes []*ObjectChange) error {
 	var changed []*unstructured.Unstructured
 	var lines strings.Builder
 	for _, c := range changes {
-		if isDefinition(c.rendered) && c.Verb != Unchanged {
-			changed = append(changed, c.rendered)
-			fmt.Fprintln(&lines, c.Entry, c.Verb)
+		if !isDefinition(c.rendered) || c.Verb == Unchanged || a.previews {
+			continue
 		}
+		a.staged = true
+		if _, err := a.submit(ctx, c.rendered, c.Live); err != nil {
+			return err
+		}
+		changed = append(changed, c.rendered)
+		fmt.Fprintln(&lines, c.Entry, c.Verb)
 	}
-	if len(changed) == 0 || a.previews {
+	if len(changed) == 0 {
 		return nil
 	}
-	a.staged = true
-	_, err := a.manager().ApplyAll(ctx, changed, ssa.DefaultApplyOptions())
-	if err == nil {
-		within, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		err = poll(within, io.Discard, a.served(changed))
-	}
-	if err != nil {
+	within, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := poll(within, io.Discard, a.served(changed)); err != nil {
 		return fmt.Errorf("applying namespaces and CustomResourceDefinitions: %w", err)
 	}
-	_, err = fmt.Fprint(a.Out, lines.String())
+	_, err := fmt.Fprint(a.Out, lines.String())
 	return err
 }
 
-// served returns the condition that namespaces exist and CRDs are established. ssa would also require that all names of a CRD are
+// served returns the condition that namespaces exist and CRDs are established. It does not require that all names of a CRD are
 // accepted, such as short names, which another CRD may have.
 func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 	return func(ctx context.Context) (string, error) {
@@ -272,13 +267,34 @@ func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 	}
 }
 
-// manager returns the library that applies objects.
-func (a *Applier) manager() *ssa.ResourceManager {
-	poller := polling.NewStatusPoller(a.Client, a.Client.RESTMapper(),
-		polling.Options{ClusterReaderFactory: engine.ClusterReaderFactoryFunc(clusterreader.NewDirectClusterReader)})
-	m := ssa.NewResourceManager(a.Client, poller, ssa.Owner{Field: Manager, Group: v1alpha1.GroupName})
-	m.SetConcurrency(atOnce)
-	return m
+// submit applies an object unless that changes nothing, and returns what it did. live is the present state. Fields of other managers
+// are taken over: merge has returned an error if they conflict and may not be.
+func (a *Applier) submit(ctx context.Context, o, live *unstructured.Unstructured) (Verb, error) {
+	send := func(options ...client.ApplyOption) (*unstructured.Unstructured, error) {
+		sent := o.DeepCopy()
+		options = append(options, client.FieldOwner(Manager), client.ForceOwnership)
+		return sent, a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(sent), options...)
+	}
+	verb, err := Created, error(nil)
+	if live != nil {
+		var merged *unstructured.Unstructured
+		merged, err = send(client.DryRunAll)
+		switch {
+		case err == nil && sameContent(live, merged):
+			return Unchanged, nil
+		case recreates(o) && apierrors.IsInvalid(err):
+			err = client.IgnoreNotFound(a.Client.Delete(ctx, live))
+		default:
+			verb = Configured
+		}
+	}
+	if err == nil {
+		_, err = send()
+	}
+	if err != nil {
+		return "", explain(o, live, err)
+	}
+	return verb, nil
 }
 
 // obsolete returns the objects of earlier revisions that the plan does not contain: those with the labels of setup and the
@@ -304,27 +320,21 @@ func (p *Plan) infraObjects() []*unstructured.Unstructured {
 
 // apply applies one object, unless it matches already or is kept. It reports whether the object changed.
 func (r *rollout) apply(ctx context.Context, c *ObjectChange) (bool, error) {
-	o := c.rendered
 	if c.Verb == Unchanged {
 		return false, nil
 	}
-	if c.Verb == Created { // another Infra may have created it since then
-		live, err := current(ctx, r.Client, o)
-		if err == nil && live != nil {
-			err = r.plan.checkOwner(o, live, r.Adopt)
-		}
-		if err != nil {
-			return false, err
-		}
+	live, err := current(ctx, r.Client, c.rendered)
+	if err == nil && live != nil && c.Verb == Created { // another Infra has created it since then
+		err = r.plan.checkOwner(c.rendered, live, r.Adopt)
 	}
-	change, err := r.manager().Apply(ctx, o, ssa.ApplyOptions{Force: recreates(o), WaitInterval: pollInterval, WaitTimeout: time.Minute})
 	if err != nil {
-		return false, explain(o, nil, err)
+		return false, err
 	}
-	if change.Action == ssa.UnchangedAction {
-		return false, nil
+	verb, err := r.submit(ctx, c.rendered, live)
+	if err != nil || verb == Unchanged {
+		return false, err
 	}
-	_, err = fmt.Fprintf(r.Out, "%s %s\n", c.Entry, change.Action)
+	_, err = fmt.Fprintf(r.Out, "%s %s\n", c.Entry, verb)
 	return true, err
 }
 
