@@ -21,11 +21,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// earlierCommands runs the commands in docs/how-to/troubleshoot.md that replace those of the earlier operator's guide. Those
+// earlierCommands runs the commands in docs/how-to/migrate.md that replace those of the earlier operator's guide. Those
 // of kubectl are compared with the objects, since a test has no kubelet.
 func earlierCommands(t *testing.T, cp *lab.ControlPlane) {
 	recordedPages(t)
-	page, err := os.ReadFile("../../../docs/how-to/troubleshoot.md")
+	page, err := os.ReadFile("../../../docs/how-to/migrate.md")
 	lab.Must(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## From the earlier operator's commands\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -36,7 +36,7 @@ func earlierCommands(t *testing.T, cp *lab.ControlPlane) {
 		"openssl s_client -connect ADDRESS:6443 -servername NAME", "curl -k --resolve",
 	} {
 		if !strings.Contains(section, "`"+typed+"`") {
-			t.Errorf("docs/how-to/troubleshoot.md does not name %q", typed)
+			t.Errorf("docs/how-to/migrate.md does not name %q", typed)
 		}
 	}
 	ran := 0
