@@ -31,7 +31,7 @@ func NetworkFailure(message, node string) (why, remedy string) {
 				"[{localnet: %s, bridge: BRIDGE, state: present}]", onNode, network[1])
 	case missingLink.MatchString(message):
 		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode,
-			"create the bridge or VLAN interface " + onNode + ", or run oooi's pods only on nodes that have it: nodeSelector of the component in the Infra"
+			"create the bridge or VLAN interface " + onNode + ", or place oooi's pods on nodes that have it: docs/how-to/several-vlans.md#place-pods-on-the-vlans-nodes"
 	}
 	return "", ""
 }
