@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,16 +17,20 @@ func Docs() map[string]string {
 	const index = "doctor-checks.md"
 	pages := map[string]string{index: generated + "# Checks of doctor\n\n" +
 		"All checks of [doctor](doctor.md) in the order in which they run. A check passes if its title is true.\n\n| stage | code | title |\n|---|---|---|\n"}
+	sections := map[string][]string{}
 	for _, stage := range Stages() {
 		for i := range stage.Checks {
 			c := &stage.Checks[i]
 			page := c.DocsPage()
-			if pages[page] == "" {
-				pages[page] = generated + fmt.Sprintf("# Checks OOOI-%s\n\n[Doctor](doctor.md) explains stages and results.\n", c.Prefix())
-			}
-			pages[page] += fmt.Sprintf("\n## %s\n\nPasses if %s. Stage: %#q.\n\n%s\n", c.Code, c.Title, stage.Name, wrapped(c.About))
+			pages[page] = generated + fmt.Sprintf("# Checks OOOI-%s\n\n[Doctor](doctor.md) explains stages and results. Each finding has a remedy; "+
+				"[Problems](problems.md) lists\nthose of faults that daemons report.\n", c.Prefix())
+			sections[page] = append(sections[page], fmt.Sprintf("\n## %s\n\nPasses if %s. Stage: %#q.\n\n%s\n", c.Code, c.Title, stage.Name, wrapped(c.About)))
 			pages[index] += fmt.Sprintf("| %#q | [%s](%s#%s) | %s |\n", stage.Name, c.Code, page, strings.ToLower(c.Code), c.Title)
 		}
+	}
+	for page, list := range sections {
+		slices.Sort(list) // by code, at which each begins
+		pages[page] += strings.Join(list, "")
 	}
 	return pages
 }
