@@ -43,7 +43,7 @@ func load(path string) (*configuration, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(doc.Content) == 0 {
-		return nil, fmt.Errorf("%s: empty file; want server4", path)
+		return nil, fmt.Errorf("%s: file is empty; server4 is required", path)
 	}
 	for key, value := range pairs(doc.Content[0]) {
 		switch key.Value {
@@ -53,14 +53,14 @@ func load(path string) (*configuration, error) {
 			err = c.errorf(key, "server6: DHCPv6 is not served; remove this part, and let the VLAN's router announce IPv6 prefixes (SLAAC) or serve DHCPv6 "+
 				"with another program")
 		default:
-			err = c.errorf(key, "unknown key %q; want server4", key.Value)
+			err = c.errorf(key, "unknown key %q; must be server4", key.Value)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		return nil, c.errorf(doc.Content[0], "want a mapping with the key server4")
+		return nil, c.errorf(doc.Content[0], "must be a mapping with the key server4")
 	}
 	if c.lines == nil {
 		return nil, c.errorf(doc.Content[0], "server4 is missing")
@@ -73,7 +73,7 @@ func load(path string) (*configuration, error) {
 }
 
 // checkLeasedb checks the other plugins against leasedb, and adds the addresses of routers and DNS servers to leasedb's
-// protected ones. Plugins cannot do this, because they do not know each other's arguments.
+// protected ones. Plugins cannot do this, because they cannot read each other's arguments.
 func (c *configuration) checkLeasedb() error {
 	at := slices.IndexFunc(c.Server4.Plugins, func(p config.PluginConfig) bool { return p.Name == leasedb.Plugin.Name })
 	if at < 0 {
@@ -154,7 +154,7 @@ func pairs(n *yaml.Node) func(func(key, value *yaml.Node) bool) {
 // checkServer checks server4 and returns the lines of its plugins.
 func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 	if n.Kind != yaml.MappingNode {
-		return nil, c.errorf(n, "%s: want listen and plugins", name)
+		return nil, c.errorf(n, "%s: must be a mapping with listen and plugins", name)
 	}
 	var lines []int
 	for key, value := range pairs(n) {
@@ -171,11 +171,11 @@ func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 				lines = append(lines, item.Line)
 			}
 		default:
-			return nil, c.errorf(key, "%s: unknown key %q; want listen, interface or plugins", name, key.Value)
+			return nil, c.errorf(key, "%s: unknown key %q; must be listen, interface or plugins", name, key.Value)
 		}
 	}
 	if len(lines) == 0 {
-		return nil, c.errorf(n, "%s: plugins: want a list of at least one plugin", name)
+		return nil, c.errorf(n, "%s.plugins: must be a list of at least one plugin", name)
 	}
 	return lines, nil
 }
@@ -183,7 +183,7 @@ func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 func (c *configuration) checkListen(n *yaml.Node, name string) error {
 	for _, item := range append([]*yaml.Node{n}, n.Content...) {
 		if item.Kind == yaml.MappingNode || item != n && item.Kind != yaml.ScalarNode {
-			return c.errorf(item, "%s: want an address such as \"%%net1\", or a list of them", name)
+			return c.errorf(item, "%s: must be an address such as \"%%net1\", or a list of addresses", name)
 		}
 	}
 	return nil
@@ -193,14 +193,14 @@ func (c *configuration) checkListen(n *yaml.Node, name string) error {
 // arguments.
 func (c *configuration) checkPlugin(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
-		return c.errorf(n, "want one plugin, as \"name: arguments\"")
+		return c.errorf(n, "must be one plugin, as \"name: arguments\"")
 	}
 	name, args := n.Content[0], n.Content[1]
 	if plugins.RegisteredPlugins[name.Value] == nil {
-		return c.errorf(name, "unknown plugin %q: want one of %s", name.Value, names())
+		return c.errorf(name, "unknown plugin %q; must be one of %s", name.Value, names())
 	}
 	if args.Kind != yaml.ScalarNode {
-		return c.errorf(args, "%s: want the arguments as one string, such as \"key=value key=value\", not a list or mapping", name.Value)
+		return c.errorf(args, "%s: arguments must be one string, such as \"key=value key=value\", not a list or mapping", name.Value)
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (c *configuration) each(f func(single *config.Config, p config.PluginConfig
 	for i, p := range c.Server4.Plugins {
 		single := &config.Config{Server4: &config.ServerConfig{Plugins: []config.PluginConfig{p}}}
 		err := f(single, p)
-		if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // our plugins add their names themselves
+		if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // oooi's plugins add their names themselves
 			err = fmt.Errorf("%s: %w", p.Name, err)
 		}
 		if err != nil {

@@ -19,7 +19,7 @@ type state struct {
 	Ready bool `json:"ready"`
 	// Waiting contains the reasons why the server is not ready.
 	Waiting []string `json:"waiting,omitempty"`
-	// Warnings describes faults that do not prevent answers.
+	// Warnings describes faults that do not prevent replies.
 	Warnings []string `json:"warnings,omitempty"`
 	// Plugins are the names of the plugins in order, by server.
 	Plugins map[string][]string `json:"plugins"`
@@ -51,7 +51,7 @@ func readiness(ctx context.Context) (waiting []string) {
 	return waiting
 }
 
-// warnings returns messages about faults that do not prevent answers.
+// warnings returns messages about faults that do not prevent replies.
 func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
 
 // httpHandler serves /healthz, /readyz, /metrics, /problems and /state. Once ctx is done, the server is not ready.

@@ -1,5 +1,5 @@
-// Command coredhcp is CoreDHCP with the plugins of oooi, the stock plugins that are useful to a DHCP server of VMs,
-// and an IPv4 server of its own that needs no capability.
+// Command coredhcp is CoreDHCP with oooi's plugins, the stock plugins that are useful for VMs, and an IPv4 server
+// that runs without capabilities.
 package main
 
 import (

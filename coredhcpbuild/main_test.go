@@ -77,21 +77,21 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
 	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"empty file", "", "empty file; want server4"},
-		{"no mapping", "- a", "config.yml:1: want a mapping with the key server4"},
+		{"empty file", "", "file is empty; server4 is required"},
+		{"no mapping", "- a", "config.yml:1: must be a mapping with the key server4"},
 		{"no YAML", "server4: [", "config.yml: yaml:"},
-		{"an unknown server", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
+		{"an unknown server", "server5: {}", `config.yml:1: unknown key "server5"; must be server4`},
 		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},
-		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: unknown key "colour"; want listen, interface or plugins`},
-		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4: plugins: want a list"},
-		{"plugins that are not a list", "server4: {plugins: dns}", "server4: plugins: want a list"},
-		{"listen with a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: want an address such as "%net1"`},
-		{"a plugin without arguments", head + "  - dns", `config.yml:4: want one plugin, as "name: arguments"`},
-		{"two plugins in one", head + "  - {dns: 192.0.2.53, router: 192.0.2.1}", "config.yml:4: want one plugin"},
-		{"an unknown plugin", head + "  - range: leases.db", `config.yml:4: unknown plugin "range": want one of autoconfigure, dns, file`},
-		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: want the arguments as one string"},
-		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: want the arguments as one string"},
-		{"arguments of kubevirt", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: want"},
+		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: unknown key "colour"; must be listen, interface or plugins`},
+		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4.plugins: must be a list"},
+		{"plugins that are not a list", "server4: {plugins: dns}", "server4.plugins: must be a list"},
+		{"listen with a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: must be an address such as "%net1"`},
+		{"a plugin without arguments", head + "  - dns", `config.yml:4: must be one plugin, as "name: arguments"`},
+		{"two plugins in one", head + "  - {dns: 192.0.2.53, router: 192.0.2.1}", "config.yml:4: must be one plugin"},
+		{"an unknown plugin", head + "  - range: leases.db", `config.yml:4: unknown plugin "range"; must be one of autoconfigure, dns, file`},
+		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: arguments must be one string"},
+		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: arguments must be one string"},
+		{"arguments of kubevirt", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: must be"},
 		{"arguments of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
 		{"arguments of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
 		{"several errors", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
@@ -188,7 +188,7 @@ func TestImportErrors(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"no kubevirt", head + "  - leasedb: store=bolt", "server4: import requires both plugins, kubevirt and leasedb"},
 		{"no leasedb", head + "  - kubevirt: network=a/b", "server4: import requires both plugins"},
-		{"invalid arguments", head + "  - kubevirt: network=b\n  - leasedb: store=bolt", "kubevirt: network=b: want"},
+		{"invalid arguments", head + "  - kubevirt: network=b\n  - leasedb: store=bolt", "kubevirt: network=b: must be"},
 		{"no API server", head + "  - kubevirt: network=a/b kubeconfig=/nowhere\n  - leasedb: store=bolt", "/nowhere"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (c *configuration) outdated(now time.Time) []problem.Problem {
 	return watch.OutdatedProblems("coredhcp", c.path, info.ModTime(), now)
 }
 
-// facts are what the server knows.
+// facts are the observations from which problems are derived.
 type facts struct {
 	*state
 
@@ -153,7 +153,7 @@ func (f *facts) watchProblems() []problem.Problem {
 			since = f.started
 		}
 		if f.now.Sub(since) >= watch.MaxStaleness {
-			p := watch.WithDeniedRight(problem.Failed(problem.DataStale, model.Ref{}, "coredhcp does not receive updates of %s", consequence).Because(evidence...))
+			p := watch.WithDeniedRight(problem.Failed(problem.DataStale, model.Ref{}, "coredhcp does not receive updates of %s", consequence).WithEvidence(evidence...))
 			p.Since = since
 			list = append(list, p)
 		}
@@ -218,5 +218,5 @@ func (f *facts) dropProblems() []problem.Problem {
 	if evidence == nil {
 		return nil
 	}
-	return []problem.Problem{problem.Warned(problem.PacketsDropped, model.Ref{}, "coredhcp drops packets").Because(evidence...)}
+	return []problem.Problem{problem.Warned(problem.PacketsDropped, model.Ref{}, "coredhcp drops packets").WithEvidence(evidence...)}
 }

@@ -17,8 +17,8 @@ import (
 const (
 	// settleTime is how long another server must be known: a new replica replies to the next request for other servers.
 	settleTime = 2 * neighbours.Interval
-	// maxSelectionAge is how long a selected server is reported. A VM that renews its lease sends nothing that another server
-	// sees.
+	// maxSelectionAge is how long a selected server is reported. A VM renews its lease by unicast, which other
+	// servers do not receive.
 	maxSelectionAge = 24 * time.Hour
 	// maxRefusalAge is how long the refusal of a VM's address is reported: the VM requests another one at once.
 	maxRefusalAge = time.Hour
@@ -37,9 +37,9 @@ const (
 	minUnknownTime = 10 * time.Second
 )
 
-// isOurs reports whether a DHCP server is this one or a replica: by its address, which the configuration protects, or by its
+// isReplica reports whether a DHCP server is this one or a replica: by its address, which the configuration protects, or by its
 // reply, because the configuration lacks replicas that are added later.
-func (f *facts) isOurs(server netip.Addr) bool {
+func (f *facts) isReplica(server netip.Addr) bool {
 	for i := range f.Leasedb {
 		if l := &f.Leasedb[i]; server == l.Server || slices.Contains(l.Protected, server) && !slices.Contains(f.foreign, server) {
 			return true
@@ -48,7 +48,7 @@ func (f *facts) isOurs(server netip.Addr) bool {
 	return slices.ContainsFunc(f.Heard, func(h dhcp4.Heard) bool { return h.Replica && h.Server == server })
 }
 
-// A contact is what the server knows about another DHCP server.
+// A contact is an observed DHCP server other than this one.
 type contact struct {
 	server      netip.Addr
 	first, last time.Time
@@ -63,12 +63,12 @@ type contact struct {
 func (f *facts) otherServers() []problem.Problem {
 	found := map[netip.Addr]problem.Problem{}
 	add := func(c contact) {
-		if f.isOurs(c.server) || f.now.Sub(c.first) < settleTime || f.now.Sub(c.last) > c.maxAge {
+		if f.isReplica(c.server) || f.now.Sub(c.first) < settleTime || f.now.Sub(c.last) > c.maxAge {
 			return
 		}
 		p, known := found[c.server]
 		if !known {
-			p = problem.Warned(problem.OtherDHCPServer, f.infra(), "another DHCP server answers on the VLAN: %s", c.server).
+			p = problem.Warned(problem.OtherDHCPServer, f.infra(), "another DHCP server replies on the VLAN: %s", c.server).
 				WithRemedy("find the server by its address; stop it, or configure it to ignore VMs if it is meant for other hosts")
 		}
 		if c.dealt {
@@ -77,7 +77,7 @@ func (f *facts) otherServers() []problem.Problem {
 		if c.mac != "" {
 			c.did += fmt.Sprintf(" VM interface %s with MAC address %s", f.interfaceOf(c.mac), c.mac)
 		}
-		found[c.server] = p.Because(c.did + "; the last time at " + formatTime(c.last))
+		found[c.server] = p.WithEvidence(c.did + "; the last time at " + formatTime(c.last))
 	}
 	if f.Kubevirt != nil {
 		for i := range f.Kubevirt.Clients {
@@ -128,7 +128,7 @@ func (f *facts) ignoredOffers() []problem.Problem {
 	}
 	return []problem.Problem{problem.Failed(problem.OffersIgnored, f.infra(),
 		"DHCP offers addresses to VMs again and again, and receives no request: its packets do not reach the VMs").
-		Because(evidence[:min(len(evidence), maxNamed)]...)}
+		WithEvidence(evidence[:min(len(evidence), maxNamed)]...)}
 }
 
 // clientProblems returns the problems of VMs with the same MAC address or an invalid annotation, and of clients that are no VMs.
@@ -142,7 +142,7 @@ func (f *facts) clientProblems() []problem.Problem {
 		owners := k.Duplicates[mac]
 		list = append(list, problem.Failed(problem.DuplicateMAC, vmRef(owners[len(owners)-1]),
 			"the VM has MAC address %s, which %s also has: DHCP serves only the latter", mac, owners[0]).
-			Because("interfaces with this MAC address: "+strings.Join(owners, ", ")))
+			WithEvidence("interfaces with this MAC address: "+strings.Join(owners, ", ")))
 	}
 	for _, vm := range slices.Sorted(maps.Keys(k.Problems)) {
 		if dhcplease.IsHost(vm) {
@@ -159,7 +159,7 @@ func (f *facts) clientProblems() []problem.Problem {
 	}
 	if evidence != nil {
 		list = append(list, problem.Warned(problem.UnknownClient, f.infra(), "clients with MAC addresses of no VM request addresses: DHCP does not reply to them").
-			Because(evidence[:min(len(evidence), maxNamed)]...))
+			WithEvidence(evidence[:min(len(evidence), maxNamed)]...))
 	}
 	return list
 }

@@ -25,12 +25,13 @@ const (
 	maxRetryInterval = 10 * time.Minute
 	// nearlyFullPercent is the share of taken addresses, in percent, from which ranges are reported.
 	nearlyFullPercent = 90
-	// minProxied is the number of addresses for which one MAC address answers from which the host counts as one with proxy ARP.
+	// minProxied is the number of addresses answered by one MAC address from which its host is reported as doing
+	// proxy ARP.
 	minProxied = 4
-	// takenGrace is how long another host must have answered for a leased address: the kernel may know the MAC address of the
-	// previous client for 75 seconds.
+	// takenGrace is how long another host must have answered for a leased address. The kernel may cache the previous
+	// client's MAC address for 75 seconds.
 	takenGrace = 90 * time.Second
-	// minUnrenewed is how long a VM must not have renewed its lease at least, so that a rollout of DHCP has ended.
+	// minUnrenewed is the minimum time without a renewal before a VM is reported. It exceeds a rollout of DHCP.
 	minUnrenewed = 10 * time.Minute
 )
 
@@ -46,9 +47,9 @@ func (f *facts) storeProblems() []problem.Problem {
 			}
 			p := problem.Failed(problem.LeaseStoreFailing, model.Ref{},
 				"lease store operations of type %s fail: clients without an address may get none", operation).
-				Because(formatTime(o.Failed) + ": " + o.Error)
+				WithEvidence(formatTime(o.Failed) + ": " + o.Error)
 			if !o.Succeeded.IsZero() {
-				p = p.Because("the last success, of any client, was at " + formatTime(o.Succeeded))
+				p = p.WithEvidence("the last success, of any client, was at " + formatTime(o.Succeeded))
 			}
 			p.Since = o.Since
 			list = append(list, p)
@@ -122,14 +123,14 @@ func (f *facts) usedBy(i int, mac string, used []leasedb.Quarantine) problem.Pro
 	}
 	if len(used) >= minProxied {
 		return problem.Warned(problem.LeasedAddressInUse, object,
-			"%s answers ARP requests for %d addresses of the DHCP ranges: it does proxy ARP, and DHCP leases none of them", host, len(used)).
+			"%s answers ARP requests for %d addresses of the DHCP ranges: the host does proxy ARP, and DHCP leases none of these addresses", host, len(used)).
 			WithRemedy("disable proxy ARP on the host (net.ipv4.conf.INTERFACE.proxy_arp=0 on Linux, " +
-				"'no ip proxy-arp' and 'no ip local-proxy-arp' on routers)").Because(evidence...)
+				"'no ip proxy-arp' and 'no ip local-proxy-arp' on routers)").WithEvidence(evidence...)
 	}
 	return problem.Warned(problem.LeasedAddressInUse, object,
 		"%s uses %s of the DHCP ranges without a lease: DHCP leases it to no other client", host, strings.Join(texts, " and ")).
 		WithRemedy("remove the address from the host, or exclude it (infraComponents.dhcp.exclude); " +
-			"DHCP leases it again half a minute after the host is gone").Because(evidence...)
+			"DHCP leases it again half a minute after the host is gone").WithEvidence(evidence...)
 }
 
 // takenAddresses returns the problems of hosts that answer for addresses that are leased to VMs.
@@ -163,7 +164,7 @@ func (f *facts) lostLeases() []problem.Problem {
 		for _, l := range f.Leasedb[i].Lost {
 			p := problem.Warned(problem.LeaseLost, vmRef(l.Holder),
 				"the Lease of the VM's address %s was deleted: the VM keeps it, and coredhcp stores the lease again when the VM renews it", l.Addr).
-				Because("the VM renews it at " + formatTime(l.Renewal) + " at the latest")
+				WithEvidence("the VM renews it at " + formatTime(l.Renewal) + " at the latest")
 			if l.NewHolder != "" {
 				lease := f.leaseRef(i, l.Addr)
 				p = problem.Failed(problem.LeaseLost, vmRef(l.Holder),
@@ -178,8 +179,8 @@ func (f *facts) lostLeases() []problem.Problem {
 	return list
 }
 
-// unrenewedLeases returns the problems of running VMs that do not renew their leases with this server. With replicas, a VM renews
-// with the one that it selected last, and only that one can tell.
+// unrenewedLeases returns the problems of running VMs that do not renew their leases with this server. With replicas,
+// a VM renews with the replica that it selected last, and only that replica can report it.
 func (f *facts) unrenewedLeases() []problem.Problem {
 	if f.Kubevirt == nil {
 		return nil

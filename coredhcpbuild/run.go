@@ -72,7 +72,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	r := &reporter{config: c, server: server, monitor: &neighbours.Monitor{}, started: time.Now()}
 	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
+	group.Go(func() error { // the proxy cannot probe its own address, and does not know the VMs' addresses
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
 			err := errors.Join(server.Ask(), r.monitor.Probe(ctx, append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
 			r.state(ctx) // logs since when each problem exists

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func TestOurPluginsAreBetweenACLAndCache(t *testing.T) {
 	order := dnsserver.Directives
-	for _, plugin := range ours {
+	for _, plugin := range oooiPlugins {
 		at := slices.Index(order, plugin)
 		if at < slices.Index(order, "acl") || at > slices.Index(order, "cache") {
 			t.Errorf("%s has position %d in %v", plugin, at, order)
@@ -41,7 +41,7 @@ func TestOurPluginsAreBetweenACLAndCache(t *testing.T) {
 
 func TestPluginsAreRegistered(t *testing.T) {
 	known := caddy.ListPlugins()["others"]
-	for _, plugin := range append([]string{"acl", "cache", "forward", "ready", "multisocket", "reload", "prometheus"}, ours...) {
+	for _, plugin := range append([]string{"acl", "cache", "forward", "ready", "multisocket", "reload", "prometheus"}, oooiPlugins...) {
 		if !slices.Contains(known, "dns."+plugin) {
 			t.Errorf("%s is not in the build: %v", plugin, known)
 		}

@@ -38,7 +38,7 @@ func (c *corefile) observe(now time.Time) {
 	}
 	content, err := os.ReadFile(c.loaded.Path())
 	switch {
-	case err != nil || bytes.Equal(content, c.loaded.Body()): // a Corefile may have no file
+	case err != nil || bytes.Equal(content, c.loaded.Body()): // the Corefile may not come from a file
 		c.outdated = time.Time{}
 	case c.outdated.IsZero():
 		c.outdated = now

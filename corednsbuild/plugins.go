@@ -43,11 +43,11 @@ import (
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
-// ours are the plugins of oooi, in the order in which they handle a query.
-var ours = []string{"hcpviews", "hcpapps"}
+// oooiPlugins are oooi's plugins, in the order in which they handle a query.
+var oooiPlugins = []string{"hcpviews", "hcpapps"}
 
-// directives inserts our plugins into CoreDNS's plugin order, right before the cache, which does not distinguish
+// directives inserts oooi's plugins into CoreDNS's plugin order, right before the cache, which does not distinguish
 // views.
 func directives(stock []string) []string {
-	return slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), ours...)
+	return slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), oooiPlugins...)
 }

@@ -60,7 +60,7 @@ func (p *prober) problems() []problem.Problem {
 	return slices.CompactFunc(p.log.Update(now, list), func(a, b problem.Problem) bool { return problem.Compare(a, b) == 0 }) // stores may have the same Infra
 }
 
-// dnsAddresses returns the addresses of this host, except loopback, and those of all DNS servers of oooi on VLANs.
+// dnsAddresses returns this host's addresses, except loopback, and the VLAN addresses of all oooi DNS servers.
 func dnsAddresses(snapshots []*model.Snapshot) []netip.Addr {
 	var list []netip.Addr
 	own, _ := net.InterfaceAddrs() // on error, only the others are known

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// closedRounds is the number of failed rounds after which a port counts as closed: 90 seconds, in which another replica takes
-	// over a floating address, and the kernel forgets the MAC address of a host that is gone.
+	// closedRounds is the number of failed rounds after which a port counts as closed. Within these 90 seconds
+	// another replica takes over a floating address, and the kernel drops the MAC address of a failed host.
 	closedRounds = 6
-	// unservedRounds is the same for a host that refuses connections to all ports: five minutes, since a new pod answers ARP
-	// requests before its images are pulled.
+	// unservedRounds is the same for a host that refuses connections to all ports. It is five minutes, since a new
+	// pod answers ARP requests before its images are pulled.
 	unservedRounds = 20
 	// maxNames limits the names in the evidence.
 	maxNames = 3
@@ -26,7 +26,7 @@ const (
 // Remedies for ports that accept no connections.
 const (
 	filteredRemedy = "find the filter: 'nft list ruleset' on the proxy's node and in its pod, MultiNetworkPolicies, ACLs and port security of " +
-		"the switch; or a device with the MAC address of the pod, which the switch then learns at two ports"
+		"the switch; or another device with the pod's MAC address, which the switch then learns on two ports"
 	refusedRemedy = "find what refuses the connections: a proxy that does not listen ('kubectl oooi routes'), a filter " +
 		"('nft list ruleset' on the proxy's node and in its pod), or another host with the address"
 )
@@ -86,7 +86,7 @@ func closedPorts(infra *model.Infra, results []neighbours.PortResult) []problem.
 		p := problem.Failed(problem.ProxyPortClosed, infra.Ref,
 			"the proxy's address %s accepts no connections over the VLAN at TCP port %s: %s", a, strings.Join(closed, ", "), why)
 		p.Remedy = remedy
-		list = append(list, p.Because(evidence...).Because("VMs connect there to "+strings.Join(namesAt(infra.Cluster, ports), ", ")))
+		list = append(list, p.WithEvidence(evidence...).WithEvidence("VMs connect there to "+strings.Join(namesAt(infra.Cluster, ports), ", ")))
 	}
 	return list
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// upstreamRounds is the number of rounds of probes that count: those of about a minute.
+	// upstreamRounds is the number of probe rounds to evaluate, about a minute.
 	upstreamRounds = 4
 	// silentRounds is the number of rounds in a row with failed health checks and without an answer after which a resolver
 	// does not answer. Two rounds may have two failures within a second.
@@ -29,8 +29,8 @@ const (
 	slowAnswer = time.Second
 )
 
-// upstreams observes how upstream resolvers answer, by the metrics of CoreDNS, which count since its start. It is safe for
-// concurrent use, except observe.
+// upstreams evaluates upstream resolvers by CoreDNS's metrics, which count since its start. It is safe for concurrent
+// use, except observe.
 type upstreams struct {
 	mu      sync.Mutex
 	samples []map[string]upstreamCounts // by resolver, the last one last
@@ -38,16 +38,16 @@ type upstreams struct {
 
 // upstreamCounts are counters of an upstream resolver.
 type upstreamCounts struct {
-	// answers is the number of answers, and seconds the time that they took.
+	// answers is the number of responses, and seconds their total time.
 	answers, seconds float64
-	// servfail is the number of answers SERVFAIL, and refused that of REFUSED and NOTIMP.
+	// servfail counts SERVFAIL responses, and refused counts REFUSED and NOTIMP responses.
 	servfail, refused float64
-	// failed is the number of failed health checks. CoreDNS checks a resolver after a query without an answer, and then twice
-	// a second until it answers.
+	// failed is the number of failed health checks. CoreDNS checks a resolver after a query times out, and then twice
+	// a second until the resolver responds.
 	failed float64
 }
 
-// plus returns the counters with those of another period added, times factor.
+// plus returns the counters plus factor times those in o.
 func (c upstreamCounts) plus(o upstreamCounts, factor float64) upstreamCounts {
 	return upstreamCounts{
 		c.answers + factor*o.answers, c.seconds + factor*o.seconds, c.servfail + factor*o.servfail, c.refused + factor*o.refused, c.failed + factor*o.failed,
@@ -95,7 +95,7 @@ func (u *upstreams) observe(metrics prometheus.Gatherer) error {
 	return nil
 }
 
-// rounds returns what was counted in each round, by resolver.
+// rounds returns the counters of each round, by resolver.
 func (u *upstreams) rounds() map[string][]upstreamCounts {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,8 +108,8 @@ func (u *upstreams) rounds() map[string][]upstreamCounts {
 	return rounds
 }
 
-// upstreamProblems returns the problems of upstream resolvers by what was counted in each round. While a resolver works, none
-// is a failure. own are addresses of DNS.
+// upstreamProblems returns the problems of upstream resolvers from the counters of each round. While a resolver
+// works, none is a failure. own are addresses of DNS.
 func upstreamProblems(rounds map[string][]upstreamCounts, own []netip.Addr) []problem.Problem {
 	var list []problem.Problem
 	works := false
@@ -123,7 +123,7 @@ func upstreamProblems(rounds map[string][]upstreamCounts, own []netip.Addr) []pr
 	for i := range list {
 		if works && list[i].Severity == problem.Fail {
 			list[i].Severity = problem.Warn
-			list[i] = list[i].Because("another resolver answers")
+			list[i] = list[i].WithEvidence("another resolver responds")
 		}
 	}
 	return list
@@ -142,7 +142,7 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 	last := rounds[max(0, len(rounds)-silentRounds):]
 	average := total.seconds / max(1, total.answers)
 	const code = problem.UpstreamFailing
-	answers := fmt.Sprintf("%.0f answers within a minute", total.answers)
+	answers := fmt.Sprintf("%.0f responses within a minute", total.answers)
 	var p problem.Problem
 	switch at, _ := netip.ParseAddrPort(to); {
 	case at.Port() == 53 && slices.Contains(own, at.Addr().Unmap()):
@@ -150,21 +150,21 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 			WithRemedy("set networkConfig.dnsServers to resolvers that do not forward to DNS")
 	case len(last) == silentRounds && every(last, func(c upstreamCounts) bool { return c.failed > 0 && c.answers == 0 }):
 		p = problem.Failed(code, model.Ref{}, "upstream resolver %s does not answer", to).
-			Because(fmt.Sprintf("%.0f health checks failed within a minute", total.failed))
+			WithEvidence(fmt.Sprintf("%.0f health checks failed within a minute", total.failed))
 	case complete && every(rounds, func(c upstreamCounts) bool { return c.failed > 0 && c.answers > 0 }):
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s answers only some queries", to)
 		if total.failed >= minFailedShare*(total.failed+total.answers) {
 			p.Severity = problem.Fail
 		}
-		p = p.Because(fmt.Sprintf("%.0f health checks failed within a minute", total.failed), answers)
+		p = p.WithEvidence(fmt.Sprintf("%.0f health checks failed within a minute", total.failed), answers)
 	case complete && total.answers >= minAnswers && total.servfail == total.answers:
-		p = problem.Failed(code, model.Ref{}, "upstream resolver %s returns SERVFAIL for all names", to).Because(answers)
+		p = problem.Failed(code, model.Ref{}, "upstream resolver %s returns SERVFAIL for all names", to).WithEvidence(answers)
 	case complete && total.answers >= minAnswers && total.refused == total.answers:
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s returns REFUSED or NOTIMP for all names: it does not resolve names for DNS", to).
-			Because(answers)
+			WithEvidence(answers)
 	case total.answers >= minAnswers && average >= slowAnswer.Seconds():
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly", to, average).
-			Because(answers).WithRemedy("find the delay, such as with dig @%s from the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
+			WithEvidence(answers).WithRemedy("find the delay, such as with dig @%s from the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
 			"Infra", host(to))
 	default:
 		return nil, true
@@ -176,7 +176,7 @@ func every(rounds []upstreamCounts, is func(upstreamCounts) bool) bool {
 	return !slices.ContainsFunc(rounds, func(c upstreamCounts) bool { return !is(c) })
 }
 
-// host returns the host of "host:port", or the text itself if it has no port.
+// host returns the host of "host:port", or the text itself if it lacks a port.
 func host(to string) string {
 	if h, _, err := net.SplitHostPort(to); err == nil {
 		return h

@@ -40,7 +40,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags := cmd.Flags()
 	keyVar(cmd, &f.ProxyServer, "proxy-server", "ProxyServer that Envoy serves (NAMESPACE/NAME)")
 	flags.StringVar(&f.NodeID, "node-id", "",
-		"unique name of this Envoy among those of the ProxyServer (default: the host name, which in a pod is the pod's name)")
+		"name of this Envoy, unique for the ProxyServer (default: the host name, which in a pod is the pod's name)")
 	flags.StringVar(&f.ServerSocket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.AdminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
 	listVar(flags, &f.MetricsAddresses, "metrics-address",
@@ -94,8 +94,8 @@ func (f *bootstrapFlags) complete() error {
 	return nil
 }
 
-// descriptors returns the hard limit of file descriptors of this process, which is also that of Envoy in another container
-// of the pod.
+// descriptors returns the hard limit of file descriptors of this process, which also applies to Envoy in another
+// container of the pod.
 func descriptors() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -42,7 +42,7 @@ func newControlCommand() *cobra.Command {
 				return err
 			}
 			if f.probeInterval <= 0 {
-				return fmt.Errorf("--probe-interval %s: want more than zero", f.probeInterval)
+				return fmt.Errorf("--probe-interval %s: must be more than zero", f.probeInterval)
 			}
 			return f.run(cmd.Context())
 		},
@@ -79,5 +79,5 @@ func (f *controlFlags) run(ctx context.Context) error {
 	replica.Elected = m.Elected()
 	ready := func() (bool, any) { return store.Snapshot() != nil, store.Status() }
 	handler := daemon.Handler(ready, replica.Problems, func() any { return replica.State() }, prometheus.Gatherers{registry, metrics.Registry})
-	return f.daemonFlags.run(ctx, handler, endless(store.Run), func(ctx context.Context) error { return control.Run(ctx, m) })
+	return f.daemonFlags.run(ctx, handler, untilDone(store.Run), func(ctx context.Context) error { return control.Run(ctx, m) })
 }

@@ -61,8 +61,8 @@ func (f *daemonFlags) run(ctx context.Context, handler http.Handler, functions .
 	return group.Wait()
 }
 
-// endless returns a function for run of one that cannot fail.
-func endless(function func(context.Context)) func(context.Context) error {
+// untilDone adapts a function that cannot fail to run's signature.
+func untilDone(function func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error { function(ctx); return nil }
 }
 
@@ -85,13 +85,13 @@ func (f *leaderFlags) validate() error {
 		return fmt.Errorf("--identity: %w", err)
 	}
 	if f.leaseDuration < time.Second {
-		return fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
+		return fmt.Errorf("--lease-duration %s: must be a second or more", f.leaseDuration)
 	}
 	return nil
 }
 
-// ownNamespace returns the namespace of the pod, or that of the cluster-wide daemons if the process does not run in
-// a pod.
+// ownNamespace returns the pod's namespace, or the namespace of the cluster-wide daemons if the process does not run
+// in a pod.
 func ownNamespace() string {
 	data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {
@@ -107,7 +107,7 @@ func setControllerLoggers(log *slog.Logger) {
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 }
 
-// listVar defines a flag whose value is a comma-separated list, each element of which is parsed. Values of several flags are joined.
+// listVar defines a flag with a comma-separated list, and parses each element. Values of several flags are joined.
 func listVar[T any](flags *pflag.FlagSet, to *[]T, name, usage string, parse func(string) (T, error)) {
 	flags.Func(name, usage, func(list string) error {
 		if list == "" {
@@ -158,14 +158,14 @@ func parseAddress(text string) (netip.Addr, error) {
 	return address, nil
 }
 
-// isURL reports whether a text is a URL of a page of another daemon.
+// isURL reports whether a text is an HTTP URL, as of another daemon's endpoint.
 func isURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "http" && u.Host != ""
 }
 
-// portsVar defines a flag whose value is a list of limits of ports, which it adds to a map. other sets an element that is none; nil
-// for an error.
+// portsVar defines a flag with a list of PORT=LIMIT elements, which it adds to a map. other handles an element
+// without a port; nil rejects it.
 func portsVar(flags *pflag.FlagSet, to map[uint16]uint32, name, usage string, other func(text string) error) {
 	var list []struct{}
 	listVar(flags, &list, name, usage, func(text string) (none struct{}, err error) {

@@ -72,7 +72,7 @@ func newHoldCommand() *cobra.Command {
 	flags.IntVar(&o.Sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
 	flags.IntVar(&o.Sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
 	listVar(flags, &o.Sources.Networks, "source-network",
-		"networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)", sourceNetwork)
+		"limits of connections and new connections per second for the sources in a network (CIDR=NUMBER/NUMBER)", sourceNetwork)
 	return cmd
 }
 
@@ -102,21 +102,21 @@ func sourceNetwork(text string) (sourcelimit.Network, error) {
 func (f *holdFlags) validate() error {
 	o := &f.options
 	if o.Identity == "" {
-		return errors.New("--identity is missing: want a name that no other replica has")
+		return errors.New("--identity is required and must be unique among the replicas")
 	}
 	for _, text := range o.ReadyURLs {
 		if !isURL(text) {
-			return fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
+			return fmt.Errorf("--ready %q: must be a URL such as http://127.0.0.1:9907/ready", text)
 		}
 	}
 	for _, g := range o.Gateways {
 		if !slices.ContainsFunc(o.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
-			return fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
+			return fmt.Errorf("--gateway %s: must be in a subnet of --own", g)
 		}
 	}
 	for _, p := range o.Own {
 		if slices.Contains(o.Addresses, p.Addr()) {
-			return fmt.Errorf("--own %s: want an address other than those of --address", p)
+			return fmt.Errorf("--own %s: must differ from --address", p)
 		}
 	}
 	o.Sources.Device = o.Device

@@ -74,16 +74,16 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 		Aliases: f.aliases, CrossNamespace: f.crossNamespace, SharedHosts: f.sharedHosts, Drop: f.drop,
 	}
 	if !slices.Contains([]v1alpha1.OnMultiple{v1alpha1.OnMultipleFail, v1alpha1.OnMultipleNewest, v1alpha1.OnMultipleOldest}, p.OnMultiple) {
-		return p, fmt.Errorf("--on-multiple %q: want Fail, Newest or Oldest", f.onMultiple)
+		return p, fmt.Errorf("--on-multiple %q: must be Fail, Newest or Oldest", f.onMultiple)
 	}
 	if !slices.Contains([]v1alpha1.OnNoMatch{v1alpha1.OnNoMatchKeep, v1alpha1.OnNoMatchDelete}, p.OnNoMatch) {
-		return p, fmt.Errorf("--on-no-match %q: want Keep or Delete", f.onNoMatch)
+		return p, fmt.Errorf("--on-no-match %q: must be Keep or Delete", f.onNoMatch)
 	}
 	if !suffixPattern.MatchString(f.suffix) || len(f.suffix) > validation.DNS1123LabelMaxLength {
 		return p, fmt.Errorf("--suffix %q: invalid end of an object name", f.suffix)
 	}
 	if f.crossNamespace && !f.aliases {
-		return p, fmt.Errorf("--cross-namespace requires --aliases: an Ingress can name only Services of its own namespace")
+		return p, fmt.Errorf("--cross-namespace requires --aliases: an Ingress can name only Services in its namespace")
 	}
 	for _, namespace := range f.watch {
 		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {

@@ -36,8 +36,8 @@ type serveFlags struct {
 	envoy  envoy.Options
 	// maxConnections is the limit of Envoy's connections; 0 for the default.
 	maxConnections uint32
-	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none. holder is the URL of the
-	// state of xdsd hold; empty for none.
+	// pod is the pod whose state is reported, and adminSocket its Envoy's admin socket; empty for none. holder is the
+	// URL of the state of xdsd hold; empty for none.
 	pod, adminSocket, holder string
 	// drainTime is how long open connections may continue after SIGTERM, if the pod is terminated.
 	drainTime time.Duration
@@ -88,7 +88,7 @@ func newServeCommand() *cobra.Command {
 			return err
 		})
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0,
-		"that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
+		"value of xdsd bootstrap --max-connections; with --pod, it limits the UDP sessions of all backends to the remaining file descriptors")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
 	flags.TextVar(&f.envoy.Resolver, "egress-resolver", envoy.DefaultResolver,
 		"listen address of the resolver from which Envoy gets the addresses of names of egress; in use only if there are any")
@@ -108,9 +108,9 @@ func (f *serveFlags) validate() error {
 	case f.store.Manifests != "" && f.kubeconfig != "":
 		return errors.New("--manifests and --kubeconfig are mutually exclusive")
 	case f.holder != "" && !isURL(f.holder):
-		return fmt.Errorf("--holder %q: want a URL such as http://127.0.0.1:9906/state", f.holder)
+		return fmt.Errorf("--holder %q: must be a URL such as http://127.0.0.1:9906/state", f.holder)
 	case f.drainTime < 0:
-		return fmt.Errorf("--drain-time %s: want zero or more", f.drainTime)
+		return fmt.Errorf("--drain-time %s: must be zero or more", f.drainTime)
 	case f.socket == "":
 		return errors.New("--socket must not be empty")
 	case f.pod != "" && (len(f.store.Scope.ProxyServers) != 1 || f.store.Manifests != ""):
@@ -144,7 +144,7 @@ func (f *serveFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if reporter != nil { // xdsd runs in Envoy's pod, whose MAC address neighbours must learn
+	if reporter != nil { // xdsd runs in Envoy's pod; neighbours must learn the pod's MAC address
 		if err := neighbours.Announce(ctx); err != nil {
 			f.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
@@ -192,13 +192,13 @@ func (f *serveFlags) run(ctx context.Context) error {
 			}
 			return nil
 		},
-		endless(store.Run), endless(problems.Run), endless(feeder.Run),
-		endless(func(ctx context.Context) { resolver.Run(ctx, f.envoy.Resolver, store.Subscribe) }),
-		endless(func(ctx context.Context) { ntp.Run(ctx, store.Subscribe) }),
+		untilDone(store.Run), untilDone(problems.Run), untilDone(feeder.Run),
+		untilDone(func(ctx context.Context) { resolver.Run(ctx, f.envoy.Resolver, store.Subscribe) }),
+		untilDone(func(ctx context.Context) { ntp.Run(ctx, store.Subscribe) }),
 	}
 	if reporter != nil {
 		reporter.Omitted = feeder.Omitted
-		functions = append(functions, endless(reporter.Run), endless(probed.Run))
+		functions = append(functions, untilDone(reporter.Run), untilDone(probed.Run))
 	}
 	return f.daemonFlags.run(ctx, handler, functions...)
 }

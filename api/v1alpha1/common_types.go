@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Kubernetes 1.30 does not admit the address functions of CEL in the rules of a new CRD. Admission therefore
-// only checks the syntax of addresses, and a condition reports invalid ones.
+// Kubernetes 1.30 rejects CEL's address functions in the rules of a new CRD. Admission therefore only checks the
+// syntax of addresses, and a condition reports invalid ones.
 
 // IP is an IPv4 or IPv6 address without a prefix length.
 //
@@ -21,7 +21,7 @@ type CIDR string
 // +kubebuilder:validation:Pattern=`^([0-9]{1,5}(ms|s|m|h)){1,4}$`
 type Duration string
 
-// LogLevel is a log level of Envoy.
+// LogLevel is an Envoy log level.
 //
 // +kubebuilder:validation:Enum=trace;debug;info;warning;error;critical
 type LogLevel string
@@ -36,7 +36,7 @@ const (
 	LogLevelCritical LogLevel = "critical"
 )
 
-// DefaultLogLevel is the default log level of Envoy.
+// DefaultLogLevel is Envoy's default log level.
 const DefaultLogLevel = LogLevelInfo
 
 // DefaultHostedClusterNamespace is the namespace of a HostedCluster that a reference names without a namespace and that is

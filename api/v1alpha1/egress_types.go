@@ -16,9 +16,9 @@ const (
 	NTPPort int32 = 123
 )
 
-// Egress lets VMs connect to names outside of the cluster through the proxy, which passes TLS through, and to NTP servers. DNS on
-// the VLAN answers the names in hosts with the addresses of the proxy. Lists are atomic: applying one replaces it, so that no
-// name stays allowed that the applied file does not have.
+// Egress lets VMs connect to names outside of the cluster through the proxy, which passes TLS through, and to NTP
+// servers. DNS on the VLAN resolves the names in hosts to the proxy's addresses. Lists are atomic: applying one
+// replaces it, so that no name stays allowed that the applied file does not have.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.hosts) || has(self.ntp)",message="needs hosts, ntp, or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, h == '*') || (has(self.allowAll) && self.allowAll)",message="'*' allows every name: it also needs allowAll: true",fieldPath=".hosts",reason=FieldValueForbidden
@@ -32,10 +32,11 @@ type Egress struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Hosts []EgressHost `json:"hosts,omitempty"`
 
-	// NTP are the servers to which the proxy forwards NTP requests (UDP 123), as names or addresses. All requests of a client go
-	// to the same server, as long as it answers. Their addresses must be public or in allowAddresses, and not in denyAddresses. DHCP
-	// sends the proxy's IPv4 addresses as option 42, unless dhcp.options has that option. Applied live; the first server by setup,
-	// because it changes DHCP, the Service and the NetworkPolicy.
+	// NTP are the servers to which the proxy forwards NTP requests (UDP 123), as names or addresses. All requests
+	// from one client go to the same server while that server responds. Their addresses must be public or in
+	// allowAddresses, and not in denyAddresses. DHCP sends the proxy's IPv4 addresses as option 42, unless
+	// dhcp.options has that option. Applied live; the first server by setup, because it changes DHCP, the Service and
+	// the NetworkPolicy.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -46,9 +47,9 @@ type Egress struct {
 	// +optional
 	AllowAll bool `json:"allowAll,omitempty"`
 
-	// Ports are the ports on which the proxy accepts the names in hosts, which are also those that it connects to: port 80 for HTTP
-	// requests, by their Host, and others for TLS, by SNI. Port 80 cannot be used with parentProxy. Default: 443. Applied live by the
-	// proxy; by setup to the Service and the NetworkPolicy.
+	// Ports are the ports on which the proxy accepts the names in hosts, and to which it connects: port 80 routes
+	// HTTP requests by Host, other ports route TLS by SNI. Port 80 cannot be used with parentProxy. Default: 443.
+	// Applied live by the proxy; by setup to the Service and the NetworkPolicy.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

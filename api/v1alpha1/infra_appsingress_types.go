@@ -87,8 +87,7 @@ type AppsIngress struct {
 	// +kubebuilder:default=Service
 	Dial AppsIngressDial `json:"dial,omitempty"`
 
-	// AddressDeadline is how long the Service may have no address before the phase changes from Pending to
-	// Degraded.
+	// AddressDeadline is how long the Service may lack an address before the phase changes from Pending to Degraded.
 	// +optional
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than zero"
@@ -123,14 +122,14 @@ type AppsIngressMetalLB struct {
 
 	// IPAddressPoolRange are the addresses that are accepted from the hosted cluster: a comma-separated
 	// string, or an array of such strings, of addresses, networks in CIDR notation and ranges "first-last".
-	// Absent: those of the VLAN. Applied live.
+	// Absent: the VLAN's addresses. Applied live.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	IPAddressPoolRange *AddressRanges `json:"ipAddressPoolRange,omitempty"`
 
 	// L2AdvertisementName is the L2Advertisement that announces the pool. If it does not exist, or does not select the
-	// pool, status.appsIngress says so.
+	// pool, status.appsIngress reports it.
 	// +optional
 	L2AdvertisementName string `json:"l2AdvertisementName,omitempty"`
 
@@ -182,8 +181,8 @@ type MetalLBOLM struct {
 	StartingCSV string `json:"startingCSV,omitempty"`
 }
 
-// DefaultAppsServiceNamespace is the default namespace of the apps Service: that of the default router's
-// pods, because a Service only selects pods of its own namespace.
+// DefaultAppsServiceNamespace is the default namespace of the apps Service. The default router's pods run there, and
+// a Service selects only pods in its namespace.
 const DefaultAppsServiceNamespace = "openshift-ingress"
 
 // AppsIngressService configures the apps Service, a LoadBalancer Service in the hosted cluster.
@@ -198,7 +197,7 @@ type AppsIngressService struct {
 	// +kubebuilder:default=openshift-ingress
 	Namespace string `json:"namespace,omitempty"`
 
-	// Selector selects the pods behind the Service. Empty: those of the default router.
+	// Selector selects the pods behind the Service. Empty: the default router's pods.
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 

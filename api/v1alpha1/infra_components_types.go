@@ -72,8 +72,8 @@ type InfraDHCP struct {
 	// +kubebuilder:default="1h"
 	LeaseTime string `json:"leaseTime,omitempty"`
 
-	// VMSelector selects the VirtualMachineInstances that get addresses. Absent: those of the hosted cluster.
-	// Empty ({}): all on this network. Rolls DHCP.
+	// VMSelector selects the VirtualMachineInstances that get addresses. Absent: the hosted cluster's VMs. Empty
+	// ({}): all on this network. Rolls DHCP.
 	// +optional
 	VMSelector *metav1.LabelSelector `json:"vmSelector,omitempty"`
 
@@ -109,7 +109,7 @@ type InfraDHCP struct {
 	// +kubebuilder:validation:MaxItems=64
 	Options []DHCPOption `json:"options,omitempty"`
 
-	// Image is the container image of the DHCP server. Empty: that of setup's release. Rolls DHCP.
+	// Image is the container image of the DHCP server. Empty: the image of setup's release. Rolls DHCP.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -188,7 +188,7 @@ type InfraDNS struct {
 	// +optional
 	ServerIP string `json:"serverIP,omitempty"`
 
-	// Instances are the DNS replicas. DHCP gives all of them to its clients. Rolls DNS.
+	// Instances are the DNS replicas. DHCP sends all of their addresses to its clients. Rolls DNS.
 	// +optional
 	// +listType=map
 	// +listMapKey=ip
@@ -200,7 +200,7 @@ type InfraDNS struct {
 	BaseDomain string `json:"baseDomain,omitempty"`
 
 	// ClusterName is the first label of the hosted cluster's domain. The domain "<clusterName>.<baseDomain>"
-	// is served in addition to that of the HostedCluster, and before the HostedCluster exists. Applied live.
+	// is served in addition to the HostedCluster's domain, and before the HostedCluster exists. Applied live.
 	// +optional
 	ClusterName string `json:"clusterName,omitempty"`
 
@@ -218,13 +218,12 @@ type InfraDNS struct {
 	// +optional
 	VMNames *VMNames `json:"vmNames,omitempty"`
 
-	// Forward is what happens to queries of VMs for names that are not served: Upstream resolvers answer them, or Deny answers
-	// that they do not exist, so that VMs resolve nothing but served names. Pods' queries are always forwarded. Default: Upstream. Applied
-	// live by setup.
+	// Forward is the policy for VMs' queries for names that are not served: Upstream forwards them to the upstream
+	// resolvers, Deny returns NXDOMAIN. Pods' queries are always forwarded. Default: Upstream. Applied live by setup.
 	// +optional
 	Forward DNSForward `json:"forward,omitempty"`
 
-	// Image is the container image of the DNS server. Empty: that of setup's release. Rolls DNS.
+	// Image is the container image of the DNS server. Empty: the image of setup's release. Rolls DNS.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -266,8 +265,8 @@ type InfraProxy struct {
 	Enabled *bool `json:"enabled,omitempty"`
 
 	// ServerIP is the address that control-plane names resolve to on the VLAN. It may have a prefix length.
-	// Without instances it is the address of the only replica; with instances it is a floating address, which
-	// one of them has. Rolls the proxy.
+	// Without instances it is the address of the only replica; with instances it is a floating address on one of the
+	// replicas. Rolls the proxy.
 	// +optional
 	ServerIP string `json:"serverIP,omitempty"`
 
@@ -291,8 +290,8 @@ type InfraProxy struct {
 	// +optional
 	InternalProxyService string `json:"internalProxyService,omitempty"`
 
-	// ControlPlaneNamespace is the namespace of the hosted control plane. Empty: that of the HostedCluster.
-	// Applied live.
+	// ControlPlaneNamespace is the namespace of the hosted control plane. Empty: the namespace of the HostedCluster's
+	// control plane. Applied live.
 	// +optional
 	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
 
@@ -301,7 +300,7 @@ type InfraProxy struct {
 	// +optional
 	APIServerService string `json:"apiServerService,omitempty"`
 
-	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: that of setup's release. Rolls the
+	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	ProxyImage string `json:"proxyImage,omitempty"`
@@ -310,8 +309,8 @@ type InfraProxy struct {
 	// +optional
 	ManagerImage string `json:"managerImage,omitempty"`
 
-	// Image is the container image of xdsd, which runs beside Envoy. Empty: that of setup's release. Rolls
-	// the proxy.
+	// Image is the container image of xdsd, which runs beside Envoy. Empty: the image of setup's release. Rolls the
+	// proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
 

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// DNSView is a set of DNS clients that get the same answers.
+// DNSView is a set of DNS clients that get the same responses.
 //
 // +kubebuilder:validation:Enum=vlan;pod
 type DNSView string
@@ -43,7 +43,7 @@ type DNSRecord struct {
 	// +kubebuilder:validation:Pattern=`^(\*\.)?([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.)+[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?$`
 	Name string `json:"name"`
 
-	// Type is the type of the records. A name with a CNAME has no other records.
+	// Type is the type of the records. A name with a CNAME cannot have other records.
 	// +required
 	Type DNSRecordType `json:"type"`
 

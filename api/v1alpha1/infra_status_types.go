@@ -14,12 +14,12 @@ const (
 	// may serve it.
 	ConditionHostedClusterBound = "HostedClusterBound"
 
-	// ConditionNetworkValid reports whether the addresses and ranges of the Infra are valid and do not
-	// conflict with those of other Infras on the VLAN.
+	// ConditionNetworkValid reports whether the addresses and ranges of the Infra are valid and do not conflict with
+	// other Infras on the VLAN.
 	ConditionNetworkValid = "NetworkValid"
 
 	// ConditionNamesServed reports whether the control-plane names are known, valid and resolve to the proxy, and
-	// whether every DNS replica answers if DNS is enabled.
+	// whether every DNS replica responds if DNS is enabled.
 	ConditionNamesServed = "NamesServed"
 
 	// ConditionRecordsServed reports whether all records of the Infra are served, and all VM and backend names that are not
@@ -111,14 +111,14 @@ type AppsIngressReason string
 
 // All values of AppsIngressReason.
 const (
-	// AppsIngressKubeconfigMissing: the Infra has no hosted cluster, or there is no kubeconfig for it.
+	// AppsIngressKubeconfigMissing: the Infra lacks a hosted cluster, or the cluster's kubeconfig does not exist.
 	AppsIngressKubeconfigMissing AppsIngressReason = "KubeconfigMissing"
 
 	// AppsIngressKubeconfigRejected: the kubeconfig contains a setting that is not allowed, such as a
 	// command, its credentials are rejected, or its CA did not sign the API server's certificate.
 	AppsIngressKubeconfigRejected AppsIngressReason = "KubeconfigRejected"
 
-	// AppsIngressHostedClusterUnreachable: the hosted API server does not answer, or answers with a server error.
+	// AppsIngressHostedClusterUnreachable: the hosted API server does not respond, or returns a server error.
 	AppsIngressHostedClusterUnreachable AppsIngressReason = "HostedClusterUnreachable"
 
 	// AppsIngressHostedClusterForbidden: the hosted API server forbids a request.
@@ -130,11 +130,11 @@ const (
 	// AppsIngressPoolMissing: the IPAddressPool does not exist.
 	AppsIngressPoolMissing AppsIngressReason = "PoolMissing"
 
-	// AppsIngressPoolExhausted: the IPAddressPool has no free address.
+	// AppsIngressPoolExhausted: all addresses of the IPAddressPool are in use.
 	AppsIngressPoolExhausted AppsIngressReason = "PoolExhausted"
 
-	// AppsIngressAddressNotAssigned: the Service does not exist or has no address yet, or the hosted cluster has no
-	// apps domain.
+	// AppsIngressAddressNotAssigned: the Service does not exist or is waiting for an address, or the hosted cluster's
+	// apps domain is unknown.
 	AppsIngressAddressNotAssigned AppsIngressReason = "AddressNotAssigned"
 
 	// AppsIngressAddressNotAllowed: an address of the Service is not accepted, for example because it is outside of
@@ -155,12 +155,11 @@ const (
 	// not exist.
 	AppsIngressServiceRejected AppsIngressReason = "ServiceRejected"
 
-	// AppsIngressServiceForeign: the Service, or the ServiceAccount that reads it, exists and belongs to another
-	// owner.
+	// AppsIngressServiceForeign: the Service, or the ServiceAccount that reads it, exists and has another owner.
 	AppsIngressServiceForeign AppsIngressReason = "ServiceForeign"
 
-	// AppsIngressControllerConflict: two controllers would write the Service's status, because it has no load
-	// balancer class.
+	// AppsIngressControllerConflict: two controllers would write the Service's status, because its load balancer
+	// class is not set.
 	AppsIngressControllerConflict AppsIngressReason = "ControllerConflict"
 
 	// AppsIngressInstallFailed: MetalLB could not be installed.

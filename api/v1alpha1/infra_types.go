@@ -49,15 +49,15 @@ type NetworkConfig struct {
 	AdditionalCIDRs []CIDR `json:"additionalCIDRs,omitempty"`
 
 	// Gateway is the VLAN's router. DHCP sends it in option 3 and, if its options contain routes (option 121), as
-	// the default route among them. If it is absent, the VLAN has no router: VMs and oooi's pods get no default route on
-	// it. Rolls every component.
+	// the default route among them. If it is absent, VMs and oooi's pods get no default route on the VLAN. Rolls
+	// every component.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7})$')`,message="must be an IPv4 or IPv6 address without a prefix length"
 	Gateway string `json:"gateway,omitempty"`
 
 	// NetworkAttachmentDefinition is the NetworkAttachmentDefinition of the VMs, as "name" or
-	// "namespace/name". If it does not assign static addresses, setup derives one for our pods from it. Rolls
+	// "namespace/name". If it does not assign static addresses, setup derives one that does for oooi's pods. Rolls
 	// every component.
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -68,8 +68,8 @@ type NetworkConfig struct {
 	// +optional
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace,omitempty"`
 
-	// DNSServers are the upstream resolvers that our DNS forwards to. DHCP clients do not get them while our
-	// DNS is enabled. Empty: the resolvers of the DNS pod's node.
+	// DNSServers are the upstream resolvers that oooi's DNS forwards to. DHCP clients do not get them while DNS is
+	// enabled. Empty: the resolvers of the DNS pod's node.
 	// +optional
 	DNSServers []string `json:"dnsServers,omitempty"`
 }

@@ -11,8 +11,8 @@ const (
 
 // ProxyLimits limits what clients can use of a proxy. Each replica has these limits.
 type ProxyLimits struct {
-	// MaxConnections limits the open connections of all clients. Only clients of port 6443 may use 35 % of it, and only
-	// those of port 8091 15 %. Absent: 50000, or less if the file descriptors or the heap do not suffice.
+	// MaxConnections limits the open connections of all clients. 35 % are reserved for clients of port 6443, and 15 %
+	// for clients of port 8091. Absent: 50000, or less if the file descriptors or the heap do not suffice.
 	// +optional
 	// +kubebuilder:validation:Minimum=16
 	// +kubebuilder:validation:Maximum=10000000
@@ -83,7 +83,7 @@ type SourceLimits struct {
 
 // SourceNetwork has the limits of each source in a network.
 type SourceNetwork struct {
-	// CIDR is the network. It has no bits after its prefix length.
+	// CIDR is the network. Its host bits must be zero.
 	// +required
 	CIDR CIDR `json:"cidr"`
 

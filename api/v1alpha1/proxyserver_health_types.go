@@ -76,7 +76,8 @@ type OutlierDetection struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="must be from 1s to 1h"
 	EjectionTime Duration `json:"ejectionTime,omitempty"`
 
-	// MaxEjectionPercent is the highest share of endpoints that are ejected at the same time. All of them never are.
+	// MaxEjectionPercent is the highest share of endpoints that are ejected at the same time. All of them are never
+	// ejected at once.
 	// +optional
 	// +kubebuilder:default=50
 	// +kubebuilder:validation:Minimum=1

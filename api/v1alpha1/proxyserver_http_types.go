@@ -46,7 +46,7 @@ type HTTPRouteRule struct {
 	// +kubebuilder:validation:MaxItems=16
 	BackendRefs []HTTPBackendRef `json:"backendRefs,omitempty"`
 
-	// Timeouts limit a request with all retries, and each attempt of them (backendRequest), from 1ms to 8760h. Absent or 0s:
+	// Timeouts limit a request with all retries, and each attempt (backendRequest), from 1ms to 8760h. Absent or 0s:
 	// no limit.
 	// +optional
 	Timeouts *gatewayv1.HTTPRouteTimeouts `json:"timeouts,omitempty"`
@@ -148,7 +148,7 @@ type HTTPRouteFilter struct {
 	// +kubebuilder:validation:Enum=RequestRedirect
 	Type gatewayv1.HTTPRouteFilterType `json:"type"`
 
-	// RequestRedirect answers requests with a redirect. Absent fields keep the request's values; without scheme and port, the
+	// RequestRedirect redirects requests. Absent fields keep the request's values; without scheme and port, the
 	// redirect has the listener's port.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.scheme) || has(self.hostname) || has(self.port) || has(self.path)",message="set scheme, hostname, port or path: a redirect to the same URL would repeat for ever"
@@ -179,9 +179,9 @@ type HTTPBackendRef struct {
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// HTTPRouteRetry repeats requests: those whose connection fails or is refused by the server, those with a response of one of
-// the codes, and with timeouts.backendRequest those that time out or whose connection is reset. Requests with
-// a body of more than 32 KiB are not repeated.
+// HTTPRouteRetry repeats a request if its connection fails, if the server refuses it, or if the response has one of
+// the codes. With timeouts.backendRequest it also repeats a request that times out or whose connection is reset.
+// Requests with a body of more than 32 KiB are not repeated.
 type HTTPRouteRetry struct {
 	// Codes are the statuses of responses after which a request is repeated.
 	// +optional

@@ -14,13 +14,13 @@ const (
 	ConditionWithinLimits = "WithinLimits"
 )
 
-// Reasons of a ProxyServer's conditions. If the spec has problems, the reason of ConfigurationValid is that of the
-// first problem, such as ServiceNotFound, instead.
+// Reasons of a ProxyServer's conditions. If the spec has problems, ConfigurationValid has the first problem's reason,
+// such as ServiceNotFound, instead.
 const (
-	// ReasonDeploymentReady is the reason of Ready if Ready is true. The name is that of the earlier operator, for
-	// scripts that wait for it.
+	// ReasonDeploymentReady is the reason of Ready if Ready is true. The earlier operator used the same name, and
+	// scripts may wait for it.
 	ReasonDeploymentReady = "DeploymentReady"
-	// ReasonNoReplica: no pod runs the proxy. In ConfigurationValid: no replica has reported its status.
+	// ReasonNoReplica: no pod runs the proxy. In ConfigurationValid: all replicas' reports are missing.
 	ReasonNoReplica = "NoReplica"
 	// ReasonReplicaNotReady: a pod is not ready.
 	ReasonReplicaNotReady = "ReplicaNotReady"
@@ -30,7 +30,7 @@ const (
 	ReasonReplicaBehind = "ReplicaBehind"
 	// ReasonNotAcknowledged: an Envoy has not acknowledged its latest configuration, or has none yet.
 	ReasonNotAcknowledged = "NotAcknowledged"
-	// ReasonListenerNotReady: a probe through a listener fails, or the proxy has no listener.
+	// ReasonListenerNotReady: a probe through a listener fails, or the proxy lacks listeners.
 	ReasonListenerNotReady = "ListenerNotReady"
 
 	// ReasonConfigApplied is the reason of ConfigurationValid if it is true.
@@ -73,11 +73,11 @@ type LimitStatus struct {
 	// +required
 	Name LimitName `json:"name"`
 
-	// Port that the limit belongs to. Absent: none.
+	// Port that the limit applies to. Absent: none.
 	// +optional
 	Port int32 `json:"port,omitempty"`
 
-	// Backend that the limit belongs to. Absent: none.
+	// Backend that the limit applies to. Absent: none.
 	// +optional
 	Backend string `json:"backend,omitempty"`
 

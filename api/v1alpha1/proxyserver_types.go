@@ -17,8 +17,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || has(self.infraRef)",message="perSource needs an Infra whose proxy has instances",fieldPath=".limits.perSource",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="has(self.infraRef) || (has(self.backends) && size(self.backends) > 0)",message="needs backends, or an infraRef to derive them from",fieldPath=".backends",reason=FieldValueRequired
 type ProxyServerSpec struct {
-	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take
-	// precedence over those of this object. Applied live.
+	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take precedence over
+	// this object's. Applied live.
 	// +optional
 	InfraRef *InfraReference `json:"infraRef,omitempty"`
 
@@ -26,8 +26,7 @@ type ProxyServerSpec struct {
 	// +required
 	NetworkConfig ProxyNetworkConfig `json:"networkConfig"`
 
-	// Backends are routes in addition to those of the Infra. A hostname on a port belongs to one backend.
-	// Applied live.
+	// Backends are routes in addition to the Infra's. A hostname on a port belongs to one backend. Applied live.
 	// +optional
 	// +listType=map
 	// +listMapKey=hostname
@@ -35,11 +34,12 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:MaxItems=16384
 	Backends []ProxyBackend `json:"backends,omitempty"`
 
-	// Egress are the names outside of the cluster that clients can connect to, in addition to those of the Infra. Absent: none.
+	// Egress are the names outside of the cluster that clients can connect to, in addition to the Infra's egress.
+	// Absent: none.
 	// +optional
 	Egress *Egress `json:"egress,omitempty"`
 
-	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: that of setup's release. Rolls the
+	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	ProxyImage string `json:"proxyImage,omitempty"`
@@ -48,8 +48,8 @@ type ProxyServerSpec struct {
 	// +optional
 	ManagerImage string `json:"managerImage,omitempty"`
 
-	// Image is the container image of xdsd, which runs beside Envoy. Empty: that of setup's release. Rolls
-	// the proxy.
+	// Image is the container image of xdsd, which runs beside Envoy. Empty: the image of setup's release. Rolls the
+	// proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -120,7 +120,7 @@ type ProxyNetworkConfig struct {
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 
-	// DNS are the resolvers of the proxy's pod. Empty: those of the cluster. Rolls the proxy.
+	// DNS are the resolvers of the proxy's pod. Empty: the cluster's resolvers. Rolls the proxy.
 	// +optional
 	DNS []string `json:"dns,omitempty"`
 }
@@ -132,7 +132,7 @@ type Protocol string
 
 const (
 	// ProtocolTCP routes TLS by SNI. It also routes connections without TLS, if the backend is the only TCP
-	// backend of the port and the port has no API server.
+	// backend of the port and the port does not serve an API server.
 	ProtocolTCP Protocol = "TCP"
 
 	// ProtocolTLS routes TLS by SNI, and no other connections.
@@ -144,8 +144,8 @@ const (
 	// ProtocolHTTP routes requests without TLS by their Host header, and by the rules in http.
 	ProtocolHTTP Protocol = "HTTP"
 
-	// ProtocolUDP forwards all datagrams of the UDP port, whose number may also be that of a port of the other
-	// protocols. The hostname selects nothing: it names the port in metrics and in kubectl oooi routes.
+	// ProtocolUDP forwards all datagrams of the UDP port. Another protocol may use the same port number. The hostname
+	// selects nothing: it names the port in metrics and in kubectl oooi routes.
 	ProtocolUDP Protocol = "UDP"
 )
 
@@ -275,8 +275,8 @@ type ProxyBackend struct {
 type OnMultiple string
 
 const (
-	// OnMultipleFail selects none of them and reports the ambiguity. The last selected Service stays in use
-	// while it matches.
+	// OnMultipleFail selects no Service and reports the ambiguity. The last selected Service stays in use while it
+	// matches.
 	OnMultipleFail OnMultiple = "Fail"
 
 	// OnMultipleNewest selects the Service that was created last.

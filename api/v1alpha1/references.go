@@ -44,9 +44,9 @@ func (r *HostedClusterReference) IsSet() bool {
 	return r != nil && r.Name != ""
 }
 
-// Candidates returns the HostedClusters that r may refer to, of which the first that exists is meant. Without a namespace in
-// r they are in infraNamespace, the namespace of the Infra, and in DefaultHostedClusterNamespace. Candidates returns none if r
-// is not set.
+// Candidates returns the HostedClusters that r may refer to. r refers to the first that exists. Without a namespace
+// in r they are in infraNamespace, the namespace of the Infra, and in DefaultHostedClusterNamespace. Candidates
+// returns none if r is not set.
 func (r *HostedClusterReference) Candidates(infraNamespace string) []types.NamespacedName {
 	switch {
 	case !r.IsSet():

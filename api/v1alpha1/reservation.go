@@ -10,10 +10,10 @@ import (
 const AnnotationDHCPAddresses = GroupName + "/dhcp-addresses"
 
 // ReservedAddresses parses the value of AnnotationDHCPAddresses, "[INTERFACE=]ADDRESS,...", and returns the
-// addresses that it reserves for the interface nic: at most one of each family, and none if there are none. An address
-// without INTERFACE applies to every interface of the VM without an address of the same family. It returns an error,
-// which names the annotation, if an element has an invalid address, even for another interface, or if nic would get
-// two addresses of one family.
+// addresses that it reserves for the interface nic: at most one of each family. An address without INTERFACE applies
+// to every interface of the VM without an address of the same family. It returns an error, which names the
+// annotation, if an element has an invalid address, even for another interface, or if nic would get two addresses of
+// one family.
 func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 	var general, own []netip.Addr
 	for element := range strings.SplitSeq(annotation, ",") {

@@ -148,7 +148,7 @@ type VirtualIngressAddress struct {
 	// +optional
 	IP string `json:"ip,omitempty"`
 
-	// Hostname of the load balancer, if it has no IP address.
+	// Hostname of the load balancer, if it lacks an IP address.
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 

@@ -2,8 +2,8 @@
 // network to which it attaches pods and VMs.
 //
 // A VLAN is a network, not the name of a NetworkAttachmentDefinition: each namespace has its own
-// NetworkAttachmentDefinition of one network if Multus isolates namespaces. Two of them are of the same network if they
-// have the same Identity.
+// NetworkAttachmentDefinition of one network if Multus isolates namespaces. Two NetworkAttachmentDefinitions with the
+// same Identity belong to the same network.
 package cni
 
 import (
@@ -153,12 +153,12 @@ func onVLAN(link string, id any) string {
 const StaticIPAM = "ipam of type static"
 
 // DHCPIPAM is the result of IPAM for a configuration with which the node requests a lease of a DHCP server when a pod starts,
-// such as that of a ClusterUserDefinedNetwork with ipam.mode DHCP (OVN-Kubernetes 1.4, its OKEP-6224).
+// such as a ClusterUserDefinedNetwork with ipam.mode DHCP (OVN-Kubernetes 1.4, its OKEP-6224).
 const DHCPIPAM = "ipam of type dhcp"
 
 // IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM or DHCPIPAM; empty if
-// it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them
-// from a DHCP server of its own. IPAM returns an error if the configuration is invalid.
+// it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt's DHCP server
+// would offer them. IPAM returns an error if the configuration is invalid.
 func IPAM(config string) (string, error) {
 	plugins, err := Plugins(config)
 	if err != nil {

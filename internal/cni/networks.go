@@ -11,8 +11,8 @@ func Reference(namespace, network string) string {
 	return namespace + "/" + network
 }
 
-// Networks has the identities of networks by NetworkAttachmentDefinition, "namespace/name". Those without an identity, and
-// those that it does not have, are networks of their own.
+// Networks has the identities of networks by NetworkAttachmentDefinition, "namespace/name".
+// NetworkAttachmentDefinitions without an identity or an entry are separate networks.
 type Networks map[string]string
 
 // Of returns what identifies the network of a NetworkAttachmentDefinition: its identity, or its name if that is unknown.

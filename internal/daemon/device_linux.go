@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceOf returns the name of the network interface that has address, or "" if no interface has it or
-// sockets cannot be bound to that interface. Loopback interfaces are excluded, because a host reaches all of
-// its own addresses over them. Binding requires Linux 5.7 or CAP_NET_RAW.
+// DeviceOf returns the name of the network interface with address, or "" if there is no such interface or sockets
+// cannot be bound to it. Loopback interfaces are excluded, because a host reaches all its addresses over them.
+// Binding requires Linux 5.7 or CAP_NET_RAW.
 func DeviceOf(address netip.Addr) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {

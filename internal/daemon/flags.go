@@ -32,7 +32,7 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string, lookup func(string) (s
 func NewLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	var threshold slog.Level
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: threshold}
 	switch format {
@@ -41,6 +41,6 @@ func NewLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(to, options)), nil
 	default:
-		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+		return nil, fmt.Errorf("--log-format %q: must be text or json", format)
 	}
 }

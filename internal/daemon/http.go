@@ -16,10 +16,10 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 )
 
-// Handler returns a handler for GET /healthz, /readyz, /metrics, /problems and /state. ready reports whether the daemon is
-// ready, and returns the body of /readyz, whose status is 200 or, if it is not ready, 503. problems returns the body of
-// /problems; nil for a daemon that reports none. state returns the body of /state. All three are encoded as JSON. Requests
-// call the functions concurrently.
+// Handler returns a handler for GET /healthz, /readyz, /metrics, /problems and /state. ready reports whether the
+// daemon is ready (status 200 or 503), and returns the body of /readyz. problems returns the body of /problems; nil
+// for a daemon that reports none. state returns the body of /state. All three are encoded as JSON. Requests call the
+// functions concurrently.
 func Handler(ready func() (bool, any), problems func() problem.Report, state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

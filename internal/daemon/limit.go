@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Limits of the connections to a daemon's HTTP pages. Probes, Prometheus and doctor need a few at a time.
+// Limits of the connections to a daemon's HTTP endpoints. Probes, Prometheus and doctor need a few at a time.
 const (
 	maxConnections           = 256
 	maxConnectionsOfAnOrigin = 32
@@ -33,7 +33,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		var origin netip.Addr // that of a connection without an IP address is the zero value
+		var origin netip.Addr // the zero value for a connection without an IP address
 		if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 			origin = at.Addr().Unmap()
 		}
@@ -44,7 +44,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts a connection, and reports whether the limits admit it.
+// add counts a connection, and reports whether the limits allow it.
 func (l *limitedListener) add(origin netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

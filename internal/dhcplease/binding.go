@@ -77,14 +77,14 @@ func HostInterface(mac string) Interface {
 	return Interface{Namespace: hostNamespace, VM: hostPrefix + mac, Name: "host"}
 }
 
-// IsHost reports whether an Interface, or the name of a VM, "namespace/name", is that of a host that is no VM.
+// IsHost reports whether an Interface, or the name of a VM, "namespace/name", belongs to a host that is no VM.
 func IsHost(name string) bool { return strings.HasPrefix(name, hostNamespace+"/"+hostPrefix) }
 
 // ParseInterface parses the format of String. It returns an error for any other text.
 func ParseInterface(s string) (Interface, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return Interface{}, fmt.Errorf("%q: want namespace/vm/interface", s)
+		return Interface{}, fmt.Errorf("%q: must be namespace/vm/interface", s)
 	}
 	return Interface{Namespace: parts[0], VM: parts[1], Name: parts[2]}, nil
 }

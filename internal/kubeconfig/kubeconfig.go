@@ -1,6 +1,6 @@
 // Package kubeconfig returns client configurations. RESTConfig trusts the kubeconfig file that it reads. Restricted is
-// for kubeconfigs from untrusted sources: they can name programs to run, files to read and proxies to use, and it uses
-// none of them.
+// for kubeconfigs from untrusted sources: they can name programs to run, files to read and proxies to use, and
+// Restricted uses none of them.
 package kubeconfig
 
 import (
@@ -52,7 +52,7 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	case len(user.ClientCertificateData) > 0 != (len(user.ClientKeyData) > 0):
 		return nil, errors.New("one of client-certificate-data and client-key-data is missing; set both")
 	case len(user.ClientCertificateData) == 0 && user.Token == "":
-		return nil, errors.New("the user has no credentials; set client-certificate-data and client-key-data, or token")
+		return nil, errors.New("the user's credentials are missing; set client-certificate-data and client-key-data, or token")
 	}
 	return &rest.Config{
 		Host:        cluster.Server,

@@ -9,8 +9,9 @@ import (
 )
 
 // RESTConfig returns the client configuration of a kubeconfig file and one of its contexts, which is empty for the
-// current one. If path is empty, it returns that of the pod's ServiceAccount. The connect timeout is 10 s. RESTConfig
-// returns an error if the kubeconfig or the ServiceAccount cannot be read, and without a kubeconfig outside of a pod.
+// current one. If path is empty, it returns the configuration of the pod's ServiceAccount. The connect timeout is 10
+// s. RESTConfig returns an error if the kubeconfig or the ServiceAccount cannot be read, and without a kubeconfig
+// outside of a pod.
 func RESTConfig(path, context string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()

@@ -30,20 +30,20 @@ type Object struct {
 // objects before it.
 func Parse(data []byte) ([]Object, error) {
 	var all []Object
-	pages := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for i := 1; ; {
-		page, err := pages.Read()
+		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
-		list := [][]byte{page}
+		list := [][]byte{document}
 		if err == nil {
-			list, err = values(page)
+			list, err = values(document)
 		}
-		for _, document := range list {
+		for _, value := range list {
 			var found []*unstructured.Unstructured
 			if err == nil {
-				found, err = objectsOf(document)
+				found, err = objectsOf(value)
 			}
 			if err != nil {
 				return all, fmt.Errorf("document %d: %w", i, err)
@@ -56,32 +56,32 @@ func Parse(data []byte) ([]Object, error) {
 	}
 }
 
-// values returns the JSON values in a page of YAML, or the page itself if it is not JSON. The page is returned with an error
-// if it has more than one value of YAML: other parsers would ignore the rest.
-func values(page []byte) ([][]byte, error) {
+// values returns the JSON values in a document, or the document itself if it is not JSON. It returns the document
+// with an error if it contains several YAML values, since other parsers would ignore all but the first.
+func values(document []byte) ([][]byte, error) {
 	var list [][]byte
-	if !utilyaml.IsJSONBuffer(page) {
-		return append(list, page), checkSingle(page)
+	if !utilyaml.IsJSONBuffer(document) {
+		return append(list, document), checkSingle(document)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(page))
+	decoder := json.NewDecoder(bytes.NewReader(document))
 	for {
 		var value json.RawMessage
 		switch err := decoder.Decode(&value); {
 		case errors.Is(err, io.EOF):
 			return list, nil
 		case err != nil && len(list) == 0:
-			return append(list, page), checkSingle(page) // YAML in flow style
+			return append(list, document), checkSingle(document) // YAML in flow style
 		case err != nil:
-			return [][]byte{page}, fmt.Errorf("invalid JSON after %d values: %w", len(list), err)
+			return [][]byte{document}, fmt.Errorf("invalid JSON after %d values: %w", len(list), err)
 		}
 		list = append(list, value)
 	}
 }
 
-// checkSingle returns an error if a page of YAML has text after its value: several documents that no line "---" separates, as in
-// UTF-16, or values of JSON after a comment.
-func checkSingle(page []byte) error {
-	decoder := goyaml.NewDecoder(bytes.NewReader(page))
+// checkSingle returns an error if a document has text after its value, such as documents in UTF-16, which no line
+// "---" separates, or JSON values after a comment.
+func checkSingle(document []byte) error {
+	decoder := goyaml.NewDecoder(bytes.NewReader(document))
 	var node goyaml.Node
 	err := decoder.Decode(&node)
 	switch {
@@ -96,12 +96,12 @@ func checkSingle(page []byte) error {
 	case err != nil:
 		return fmt.Errorf("invalid YAML after the first value: %w", err)
 	default:
-		return errors.New("another document follows without a line ---; separate documents with such lines, in UTF-8")
+		return errors.New("a second document without a separator; separate documents with lines ---, in UTF-8")
 	}
 }
 
-// objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments. Items of a
-// typed list, as in a must-gather, lack a kind, and get the one that the list's kind names.
+// objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.
+// Items of a typed list, as in a must-gather, lack a kind, which is derived from the list's kind.
 func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -120,15 +120,15 @@ func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	}
 	var all []*unstructured.Unstructured
 	err = u.EachListItem(func(item runtime.Object) error {
-		one, ok := item.(*unstructured.Unstructured)
+		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return fmt.Errorf("an item of %s is not an object", u.GetKind())
 		}
-		if one.GetKind() == "" {
-			one.SetAPIVersion(u.GetAPIVersion())
-			one.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
+		if object.GetKind() == "" {
+			object.SetAPIVersion(u.GetAPIVersion())
+			object.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
 		}
-		all = append(all, one)
+		all = append(all, object)
 		return nil
 	})
 	return all, err

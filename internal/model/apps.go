@@ -18,12 +18,12 @@ const (
 	AppsStatus AppsSource = "status"
 	// AppsStatic is spec.appsIngress.addresses of the Infra.
 	AppsStatic AppsSource = "static"
-	// AppsLastGood is the previous snapshot, whose addresses stay in use while no other source has one.
+	// AppsLastGood is the previous snapshot, whose addresses stay in use while all other sources lack one.
 	AppsLastGood AppsSource = "last known good"
 )
 
 // AppsOptions configure the sources of apps addresses. Unset options are taken from the Infra that enables
-// appsIngress. Without Sources, a hosted cluster without such an Infra has no apps addresses.
+// appsIngress. Without Sources, a hosted cluster without such an Infra gets no apps addresses.
 type AppsOptions struct {
 	// Sources are tried in this order, for every hosted cluster in scope. The first one with an accepted address
 	// is used.

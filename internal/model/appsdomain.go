@@ -12,8 +12,8 @@ type ownedDomain struct {
 }
 
 // refuseAppsDomains decides which apps domains are not served in the view. A HostedCluster can set any domain as its
-// apps domain, whose wildcard answers for every name below it that has no owner in the view. An apps domain outside of
-// its cluster's own domains is therefore refused if it
+// apps domain, whose wildcard matches every name below it without an owner in the view. An apps domain outside of its
+// cluster's own domains is therefore refused if it
 //
 //   - is in another cluster's domain, or contains one;
 //   - contains its own cluster's domain, because other clusters' domains are likely to be siblings of that;

@@ -33,8 +33,8 @@ type appsQuery struct {
 // cluster could make names resolve to, and the proxy connect to, any address.
 type addressFilter struct {
 	ranges []v1alpha1.AddressRange
-	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
-	// apps address were one of them.
+	// assigned are the addresses of the gateway and of oooi's components. With one of them as an apps address, the
+	// proxy would connect to itself.
 	assigned map[netip.Addr]bool
 	// networks are the networks of the cluster's VLANs.
 	networks []netip.Prefix

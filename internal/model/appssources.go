@@ -120,13 +120,13 @@ func (f *appsFinder) lookUpStatic(a appsQuery) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(a.infra.staticApps), func(address netip.Addr) bool {
 		what := reservedAddress(address, a.filter.networks)
 		if what != "" {
-			f.found.add(a.infra.Ref, ReasonInvalidAddress, "spec.appsIngress.addresses: %s is the %s, which no host can have: not used", address, what)
+			f.found.add(a.infra.Ref, ReasonInvalidAddress, "spec.appsIngress.addresses: %s is the %s, which no host can have; the address is not used", address, what)
 		}
 		return what != ""
 	})
 }
 
-// lookUpHosted returns the addresses of the Service in the hosted cluster, and reports why there are none.
+// lookUpHosted returns the addresses of the Service in the hosted cluster, and reports why they are missing.
 func (f *appsFinder) lookUpHosted(a appsQuery) []netip.Addr {
 	s := f.hosted[a.Key()]
 	if s == nil || a.isPlaceholder() {
@@ -143,18 +143,17 @@ func (f *appsFinder) lookUpHosted(a appsQuery) []netip.Addr {
 	case s.Service != nil:
 		return f.lookUpService(a, s.Service, "in "+a.String())
 	case s.Read:
-		f.reportMissing(a, a.String()+" has no Service "+f.describeService(a))
+		f.reportMissing(a, a.String()+" lacks Service "+f.describeService(a))
 	}
 	return nil
 }
 
-// lookUpMirrored returns the addresses of the Service in the management cluster, and reports why there are
-// none.
+// lookUpMirrored returns the addresses of the Service in the management cluster, and reports why they are missing.
 func (f *appsFinder) lookUpMirrored(a appsQuery) []netip.Addr {
 	if s := f.findMirrored(a); s != nil {
 		return f.lookUpService(a, s, "for "+a.String())
 	}
-	f.reportMissing(a, "the management cluster has no mirrored Service "+f.describeService(a)+" of "+a.String())
+	f.reportMissing(a, "the management cluster lacks mirrored Service "+f.describeService(a)+" of "+a.String())
 	return nil
 }
 
@@ -164,12 +163,12 @@ func (f *appsFinder) lookUpService(a appsQuery, s *objects.Service, relation str
 	what := "Service " + s.Namespace + "/" + s.Name + " " + relation
 	texts := s.LoadBalancerIPs()
 	if len(texts) == 0 {
-		f.reportMissing(a, what+" has no load balancer address")
+		f.reportMissing(a, what+" lacks a load balancer address")
 	}
 	return f.accept(a, texts, what)
 }
 
-// reportMissing reports that a source has no address, or lost it. state is a sentence about the source.
+// reportMissing reports that a source lacks an address, or lost it. state is a sentence about the source.
 func (f *appsFinder) reportMissing(a appsQuery, state string) {
 	if len(a.lastGood) > 0 {
 		a.apps.Withdrawn = true
@@ -182,8 +181,8 @@ func (f *appsFinder) reportMissing(a appsQuery, state string) {
 // LastAddressStays ends the first sentence of messages about addresses that a source has lost.
 const LastAddressStays = "; the last address stays in use"
 
-// maxAddresses limits the addresses of one source; a load balancer assigns one of each family. It bounds the
-// size of answers and of the list of problems, because the owner of a hosted cluster can write the status.
+// maxAddresses limits the addresses of one source; a load balancer assigns one of each family. It bounds the size of
+// DNS responses and of the list of problems, because the owner of a hosted cluster can write the status.
 const maxAddresses = 16
 
 // accept returns the accepted addresses of a source, and reports the others.
@@ -196,7 +195,7 @@ func (f *appsFinder) accept(a appsQuery, texts []string, where string) []netip.A
 	for _, text := range texts {
 		address, _ := netip.ParseAddr(text) // the zero Addr is rejected
 		if why := a.filter.rejectReason(address); why != "" {
-			f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has the address %q, which %s: not used", where, text, why)
+			f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has the address %q, which %s; the address is not used", where, text, why)
 			continue
 		}
 		list = append(list, address.Unmap())

@@ -23,7 +23,7 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 			backend := &p.Spec.Backends[n]
 			from := &RecordSource{Object: owner, Field: fmt.Sprintf("spec.backends[%d] %s", n, backend.Name)}
 			for _, host := range append([]string{backend.Hostname}, backend.AlternateHostnames...) {
-				if name, err := recordName(host); err == nil { // otherwise the proxy has no route for it
+				if name, err := recordName(host); err == nil { // otherwise the proxy lacks a route for it
 					set.Records = appendAddressRecords(set.Records, name, i.Proxy.VLAN, from)
 				}
 			}

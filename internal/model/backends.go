@@ -43,17 +43,17 @@ func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 		return
 	}
 	if in.HealthCheck != nil {
-		p.found.add(p.out.Ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: healthCheck uses TCP connections and is ignored for UDP", source)
 	}
 	if proxyProtocol(in.ProxyProtocol) != "" {
-		p.found.add(p.out.Ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP and is ignored", source)
 	}
 	u := p.backendUpstream(in, source)
 	p.upstreams[u.Name], p.backends[in.Name] = u, true
 	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: p.out.Ref, Source: source}
 }
 
-// setUDP changes the settings of a backend's upstream to those of UDP.
+// setUDP applies the UDP settings to a backend's upstream.
 func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 	u.UDP, u.HealthCheck, u.Outlier, u.ProxyProtocol = true, nil, nil, ""
 	u.MaxConnections = positive(u.MaxConnections, v1alpha1.DefaultUDPSessions)

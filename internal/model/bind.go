@@ -79,7 +79,7 @@ func (b *builder) namespaceHint(in *v1alpha1.Infra, served, prefix, infix string
 func (b *builder) notChosen(in *v1alpha1.Infra, cluster *draft) string {
 	for _, candidate := range in.Spec.NamedHostedCluster().Candidates(in.Namespace) {
 		if other := b.byKey[candidate.String()]; other != nil && cluster != nil && other != cluster {
-			return "the reference has no namespace, so the HostedCluster in the Infra's namespace is served; " + other.String() + " exists, too"
+			return "the reference lacks a namespace, so the HostedCluster in the Infra's namespace is served; " + other.String() + " exists, too"
 		}
 	}
 	return ""
@@ -131,8 +131,7 @@ func placeholderCluster(in *v1alpha1.Infra, ref Ref) *draft {
 	}, apiPort: portAPI, oauth: true}
 }
 
-// addInfraDomains adds the cluster domain and the apps domain in the Infra's spec to those of the
-// HostedCluster.
+// addInfraDomains adds the cluster domain and the apps domain in the Infra's spec to the HostedCluster's domains.
 func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string, found *problems) {
 	if infraDomain != "" && !slices.Contains(d.Domains, infraDomain) {
 		if len(d.Domains) > 0 {

@@ -79,7 +79,7 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	in, infra, infraDomain, cluster := claim.in, claim.infra, claim.infraDomain, claim.cluster
 	if owner := b.ownerOf(infraDomain); owner != nil && owner != cluster {
 		b.found.add(infra.Ref, ReasonNameConflict,
-			"spec.infraComponents.dns: domain %s belongs to %s, which this Infra does not serve: the domain is ignored", infraDomain, owner.Ref)
+			"spec.infraComponents.dns: domain %s belongs to %s, which this Infra does not serve; the domain is ignored", infraDomain, owner.Ref)
 		infraDomain = ""
 	}
 	if cluster == nil && infraDomain != "" {
@@ -99,8 +99,7 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	cluster.addInfraDomains(in, infra.Ref, infraDomain, &b.found)
 }
 
-// finish completes the drafts, sorts them by age, and replaces clusters that equal those of the previous
-// snapshot by those.
+// finish completes the drafts, sorts them by age, and reuses equal clusters of the previous snapshot.
 func (b *builder) finish() {
 	slices.SortFunc(b.clusters, compareDrafts)
 	for _, c := range b.clusters {

@@ -36,16 +36,16 @@ func (o *Objects) Additions() []Change {
 		additions(kindService, o.Services), additions(kindRoute, o.Routes), additions(KindAppsService, o.AppsServices),
 		additions(KindNetworkAttachment, o.NetworkAttachments), additions(KindDHCPLease, o.DHCPLeases), additions("EndpointSlice", o.EndpointSlices),
 	)
-	for _, one := range o.Broken {
-		list = append(list, Change{"broken " + one.Kind, one.Namespace, one.Name, one})
+	for _, object := range o.Broken {
+		list = append(list, Change{"broken " + object.Kind, object.Namespace, object.Name, object})
 	}
 	return list
 }
 
 func additions[T objects.Object](kind string, list []T) []Change {
 	changes := make([]Change, len(list))
-	for i, one := range list {
-		changes[i] = Change{kind, one.GetNamespace(), one.GetName(), one}
+	for i, object := range list {
+		changes[i] = Change{kind, object.GetNamespace(), object.GetName(), object}
 	}
 	return changes
 }

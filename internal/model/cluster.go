@@ -31,7 +31,7 @@ type Cluster struct {
 	// APIServer is the "host:port" of the API server in the management cluster; empty without AppsOptions.Admin,
 	// or if its Service does not exist.
 	APIServer string `json:"apiServer,omitempty"`
-	// Domains are the cluster domains: the HostedCluster's, then those of Infras that differ.
+	// Domains are the cluster domains: the HostedCluster's, then Infras' domains that differ.
 	Domains []string `json:"domains"`
 	// AppsDomains are the apps domains, without "*.".
 	AppsDomains []string `json:"appsDomains"`
@@ -107,7 +107,7 @@ func publishable(ref Ref, s, source string, found *problems) (string, bool) {
 		found.add(ref, ReasonInvalidName, "%s: %v", source, err)
 	case within(name, "hypershift.local"):
 	case !strings.Contains(name, "."):
-		found.add(ref, ReasonInvalidName, "%s: %q is a single label; want a name with a domain", source, s)
+		found.add(ref, ReasonInvalidName, "%s: %q is a single label; must be a name with a domain", source, s)
 	case within(name, "cluster.local"):
 		found.add(ref, ReasonInvalidName, "%s: %q is in cluster.local, the domain of the management cluster's Services", source, s)
 	default:
@@ -117,5 +117,5 @@ func publishable(ref Ref, s, source string, found *problems) (string, bool) {
 }
 
 // isPlaceholder reports whether the cluster is derived from an Infra, because its HostedCluster does not
-// exist yet. Nothing can be watched in it, and its key, the Infra's, may be that of another HostedCluster.
+// exist yet. Nothing can be watched in it, and its key, the Infra's, may equal the key of another HostedCluster.
 func (c *Cluster) isPlaceholder() bool { return c.Kind != "HostedCluster" }

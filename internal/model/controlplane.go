@@ -50,8 +50,8 @@ func nodePortsOf(services []*objects.Service) nodePorts {
 	return ports
 }
 
-// addPublished adds the control-plane names in the objects: those of spec.services, of Routes, and of the
-// HostedCluster's status. Without an OAuth server it omits that server's names, which spec.services usually has.
+// addPublished adds the control-plane names in spec.services, Routes and the HostedCluster's status. Without an OAuth
+// server it omits that server's names, which spec.services usually has.
 func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) {
 	add := func(host string, role Role, port int32, source string) {
 		if host == "" || role == RoleOAuth && !d.oauth {
@@ -86,8 +86,8 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 	add(hc.Spec.KubeAPIServerDNSName, RoleAPI, d.apiPort, "spec.kubeAPIServerDNSName")
 }
 
-// apiPort returns the port that clients of the API server connect to: that of the HostedCluster's status,
-// else that of the publishing strategy.
+// apiPort returns the port that clients of the API server connect to: the port in the HostedCluster's status, else in
+// the publishing strategy.
 func apiPort(hc *objects.HostedCluster, allocated nodePorts) int32 {
 	if port := hc.Status.ControlPlaneEndpoint.Port; port != 0 {
 		return port

@@ -74,7 +74,7 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 			} else if isPort(e.Port) {
 				addRoute(e.Port, h.Name, e.Role, e.Source)
 			} else if !hasPort(h, e.Role) {
-				p.found.add(c.Ref, ReasonServiceNotFound, "%s: Service %s/%s has no node port for port %d yet: %s is not routed to it",
+				p.found.add(c.Ref, ReasonServiceNotFound, "%s: Service %s/%s lacks a node port for port %d; %s is not routed to it yet",
 					e.Source, c.ControlPlaneNamespace, e.Role.Backend().Service, e.Role.Backend().Port, h.Name)
 			}
 		}
@@ -229,7 +229,7 @@ func (p *proxyBuilder) addressUpstream(infra *Infra, what string, addresses []ne
 		u.Addresses = append(u.Addresses, netip.AddrPortFrom(address, uint16(port))) //nolint:gosec // checked by isPort
 	}
 	if len(addresses) == 0 {
-		u.Missing = "the apps have no address yet"
+		u.Missing = "the apps address is not assigned yet"
 	}
 	p.upstreams[u.Name] = u
 	return u.Name

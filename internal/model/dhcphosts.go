@@ -52,7 +52,7 @@ func (i *Infra) claimHosts(dhcp *v1alpha1.InfraDHCP, cidr string, found *problem
 		case what != "":
 			report(ReasonInvalidAddress, "%s is the %s: use another address", address, what)
 		case owners[address] != "":
-			report(ReasonAddressConflict, "%s is also that of %s: use another address", address, owners[address])
+			report(ReasonAddressConflict, "%s is also reserved for %s; use another address", address, owners[address])
 		case taken != nil:
 			report(ReasonAddressConflict, "%s is spec.%s: use another address", address, taken.field)
 		default:

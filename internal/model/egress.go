@@ -21,7 +21,7 @@ type Egress struct {
 	// which take precedence. Both are sorted.
 	Allow []netip.Prefix `json:"allow,omitempty"`
 	Deny  []netip.Prefix `json:"deny,omitempty"`
-	// Resolvers are the upstream resolvers; empty for those of the pod.
+	// Resolvers are the upstream resolvers; empty for the pod's resolvers.
 	Resolvers []Resolver `json:"resolvers,omitempty"`
 	// Parents are the names of parent proxies, which may resolve to any address.
 	Parents []string `json:"parents,omitempty"`
@@ -60,7 +60,7 @@ func parseParentProxy(in *v1alpha1.ParentProxy) (*ParentProxy, error) {
 // egressHTTPPort is the port of egress with HTTP requests instead of TLS.
 const egressHTTPPort int32 = 80
 
-// Timeouts of connections to names outside of the cluster. The idle timeout is that of many firewalls and proxies.
+// Timeouts of connections to names outside of the cluster. Many firewalls and proxies use the same idle timeout.
 const (
 	egressConnectTimeout = 10 * time.Second
 	egressIdleTimeout    = time.Hour
@@ -111,7 +111,7 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 	}
 	var err error
 	if upstream.Parent, err = parseParentProxy(in.ParentProxy); err != nil {
-		p.found.add(owner, ReasonInvalidAddress, "spec.egress.parentProxy.url: %v: no name is forwarded", err)
+		p.found.add(owner, ReasonInvalidAddress, "spec.egress.parentProxy.url: %v; no name is forwarded", err)
 		return
 	}
 	if upstream.Parent != nil {
@@ -216,12 +216,12 @@ func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
 	}
 	parent, wild := strings.CutPrefix(name, "*.")
 	if label := parent[strings.LastIndexByte(parent, '.')+1:]; !wild && label == parent || label[0] < 'a' || label[0] > 'z' {
-		return "", fmt.Errorf("%q must be a name with a domain, such as quay.io: no address, and no single label", host)
+		return "", fmt.Errorf("%q must be a name with a domain, such as quay.io, not an address or a single label", host)
 	}
 	if strings.Contains(name, "_") {
 		return "", fmt.Errorf("%q contains an underscore, which names of hosts do not have", host)
 	}
-	// Also a parent all of whose children are public suffixes, such as compute.amazonaws.com.
+	// This includes a domain all of whose children are public suffixes, such as compute.amazonaws.com.
 	if wild && (isPublicSuffix(parent) || isPublicSuffix("a."+parent)) {
 		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix: list the domains below it", name, parent)
 	}

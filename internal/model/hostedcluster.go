@@ -6,8 +6,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// clusterOf parses a HostedCluster. Until HyperShift has set a valid base domain, the cluster has no domains,
-// and only the names in the object: its cluster domain would be "<name>.".
+// clusterOf parses a HostedCluster. Until HyperShift has set a valid base domain, the cluster has only the names in
+// the object. Its cluster domain would be "<name>.".
 func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},

@@ -91,5 +91,5 @@ func (h hostnames) sorted() []Hostname {
 	return list
 }
 
-// conventional is the Source of an Endpoint whose name is not in any object.
+// conventional is the Source of an Endpoint whose name no object contains.
 const conventional = "convention"

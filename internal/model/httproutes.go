@@ -102,8 +102,8 @@ func cleanHTTPHost(host string) (string, error) {
 	return cleanHost(host)
 }
 
-// httpRules returns the rules of a backend by precedence, and adds the upstreams of their Services. upstream is that of the
-// backend's own Service; empty for none.
+// httpRules returns the rules of a backend by precedence, and adds the upstreams of their Services. upstream is the
+// upstream of the backend's Service; empty if it does not name one.
 func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream string, upstreams map[string]*Upstream) []HTTPRule {
 	all := []HTTPRule{}
 	for i := range in.HTTP.Rules {
@@ -151,11 +151,12 @@ func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream str
 		for j := range matches {
 			matched := out
 			if err := matched.setMatch(&matches[j]); err != nil {
-				p.found.add(p.out.Ref, ReasonInvalidName, "%s.matches[%d]: %v: ignored", at, j, err)
+				p.found.add(p.out.Ref, ReasonInvalidName, "%s.matches[%d]: %v; the match is ignored", at, j, err)
 				continue
 			}
 			if first := slices.IndexFunc(all, matched.sameMatch); first >= 0 {
-				p.found.add(p.out.Ref, ReasonNameConflict, "%s.matches[%d]: %s is already matched by rule %s: ignored", at, j, matched.Match(), all[first].Name)
+				p.found.add(p.out.Ref, ReasonNameConflict, "%s.matches[%d]: %s is already matched by rule %s; the match is ignored",
+					at, j, matched.Match(), all[first].Name)
 				continue
 			}
 			all = append(all, matched)
@@ -199,7 +200,7 @@ func (p *proxyBuilder) boundedDuration(d, fallback v1alpha1.Duration, field stri
 	if err == nil && parsed <= maxHTTPDuration && (parsed >= time.Millisecond || parsed == 0 && fallback == "") {
 		return parsed
 	}
-	p.found.add(p.out.Ref, ReasonInvalidDuration, "%s: %s is not from 1ms to 8760h: ignored", field, d)
+	p.found.add(p.out.Ref, ReasonInvalidDuration, "%s: %s is not from 1ms to 8760h; the value is ignored", field, d)
 	return fallback.Or("")
 }
 

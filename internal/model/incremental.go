@@ -151,7 +151,7 @@ func (u *update) setRoute(c Change, now *objects.Route) {
 	u.management = u.management || !u.isControlPlane(c.Namespace)
 }
 
-// isControlPlane reports whether a namespace is that of the control plane of a HostedCluster.
+// isControlPlane reports whether a namespace contains the control plane of a HostedCluster.
 func (b *Builder) isControlPlane(namespace string) bool {
 	return slices.ContainsFunc(b.byKey[key{keyNamespace, namespace}], func(m *member) bool { return m.key.kind == keyHostedCluster && m.object != nil })
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infra has the parsed values of an Infra object: a VLAN, our components on it, and the hosted cluster that they
+// Infra has the parsed values of an Infra object: a VLAN, oooi's components on it, and the hosted cluster that they
 // serve.
 type Infra struct {
 	Ref
-	// UID and Generation are those in the metadata of the Infra.
+	// UID and Generation are copied from the Infra's metadata.
 	UID        types.UID `json:"-"`
 	Generation int64     `json:"-"`
 	// NetworkAttachment is the NetworkAttachmentDefinition of the VMs, "namespace/name".
@@ -23,19 +23,19 @@ type Infra struct {
 	VLAN string `json:"vlan"`
 	// CIDRs are the valid subnets of the VLAN in the spec.
 	CIDRs []netip.Prefix `json:"cidrs"`
-	// DNS are the VLAN addresses of our DNS replicas; empty if DNS is disabled.
+	// DNS are the VLAN addresses of the DNS replicas; empty if DNS is disabled.
 	DNS []netip.Addr `json:"dns,omitempty"`
-	// DHCP are the VLAN addresses of our DHCP replicas; empty if DHCP is disabled.
+	// DHCP are the VLAN addresses of the DHCP replicas; empty if DHCP is disabled.
 	DHCP []netip.Addr `json:"-"`
 	// Proxy is the proxy of the VLAN; nil if it is disabled.
 	Proxy *Proxy `json:"proxy,omitempty"`
-	// Cluster is the hosted cluster that the Infra serves; nil if no HostedCluster matches and the spec has no
+	// Cluster is the hosted cluster that the Infra serves; nil if no HostedCluster matches and the spec lacks a
 	// cluster domain.
 	Cluster *Cluster `json:"-"`
 	// Serves is the reference of Cluster; nil without a cluster.
 	Serves *Ref `json:"serves,omitempty"`
-	// NotChosen tells that a reference without a namespace may also mean another HostedCluster, which exists; "" if it
-	// does not.
+	// NotChosen is another HostedCluster that a reference without a namespace could also mean, if it exists;
+	// otherwise "".
 	NotChosen string `json:"-"`
 
 	created time.Time
@@ -51,11 +51,11 @@ type Infra struct {
 	apiService string       // name of the API server's Service, "" for the default
 	staticApps []netip.Addr // apps addresses in the spec
 	claims     []claim      // to addresses of the VLAN, in the order of the spec
-	// proxyFailed reports whether the status says that the proxy is not ready.
+	// proxyFailed reports whether the proxy is not ready according to the status.
 	proxyFailed bool
 }
 
-// Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
+// Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec lacks a valid one.
 func (i *Infra) Gateway() netip.Addr {
 	for _, c := range i.claims {
 		if c.use == claimRouter {
@@ -65,7 +65,7 @@ func (i *Infra) Gateway() netip.Addr {
 	return netip.Addr{}
 }
 
-// Assigned returns the addresses of the gateway and of our components on the VLAN, including the proxy's floating
+// Assigned returns the VLAN addresses of the gateway and of oooi's components, including the proxy's floating
 // address.
 func (i *Infra) Assigned() []netip.Addr {
 	var list []netip.Addr
@@ -77,8 +77,8 @@ func (i *Infra) Assigned() []netip.Addr {
 	return list
 }
 
-// Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
-// upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
+// Taken returns the ranges of VLAN addresses that the Infra uses or reserves: the addresses of the gateway, oooi's
+// components, upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := make([]v1alpha1.AddressRange, len(i.claims))
 	for n, c := range i.claims {
@@ -95,7 +95,7 @@ func (i *Infra) appsThroughProxy() bool {
 
 // Proxy has the addresses of an Infra's proxy, on the VLAN and in the management cluster.
 type Proxy struct {
-	// VLAN are the addresses on the VLAN, sorted; empty if the spec has no valid one.
+	// VLAN are the addresses on the VLAN, sorted; empty if the spec lacks a valid one.
 	VLAN []netip.Addr `json:"vlan"`
 	// Service is the proxy's Service, "namespace/name"; empty if internalProxyService is an address.
 	Service string `json:"service,omitempty"`

@@ -70,15 +70,15 @@ func (r *parsedInfra) resolve(services *serviceIndex, found *problems) *Infra {
 		proxy := *i.Proxy
 		proxy.ClusterIPs = services.addresses(proxy.Service)
 		if len(proxy.ClusterIPs) == 0 {
-			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s does not exist or has no cluster IP: control-plane names have no address for pods", proxy.Service)
+			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s does not exist or lacks a cluster IP, so control-plane names do not resolve for pods", proxy.Service)
 		}
 		i.Proxy = &proxy
 	}
 	for _, c := range i.claims {
 		if service := i.Key() + "-dns"; c.use == claimUpstream && slices.Contains(services.addresses(service), c.First) {
 			found.add(i.Ref, ReasonAddressConflict,
-				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers "+
-					"out to use those of the node", c.First, service)
+				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, oooi's DNS; name a resolver that does not forward to it, or omit dnsServers "+
+					"to use the node's resolvers", c.First, service)
 		}
 	}
 	return &i
@@ -98,8 +98,8 @@ func (i *Infra) addCIDR(text, field string, found *problems) {
 	i.CIDRs = append(i.CIDRs, prefix.Masked())
 }
 
-// minBits returns the shortest prefix length of a VLAN's network: that of the largest private IPv4 network,
-// and of the largest IPv6 network that sites usually get.
+// minBits returns the shortest prefix length of a VLAN's network, which matches the largest private IPv4 network and
+// the largest IPv6 network that sites usually get.
 func minBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 8
@@ -111,7 +111,7 @@ func minBits(p netip.Prefix) int {
 func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
 	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
 	if len(p.VLAN) == 0 {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no valid serverIP, so control-plane names have no address on the VLAN")
+		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: serverIP is missing or invalid, so control-plane names do not resolve on the VLAN")
 	}
 	if in.InternalProxyService != "" {
 		if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {

@@ -16,12 +16,12 @@ import (
 // Multus' configuration.
 type Isolation struct {
 	Enabled bool `json:"namespaceIsolation"`
-	// Global are the namespaces, separated by commas, of which all pods may use the NetworkAttachmentDefinitions. If it
-	// is empty, these are those of namespace default.
+	// Global are the namespaces, separated by commas, of which all pods may use the NetworkAttachmentDefinitions. If
+	// it is empty, namespace default's labels are used.
 	Global string `json:"globalNamespaces"`
 }
 
-// OpenShiftIsolation is the isolation on OpenShift, which has no setting for it.
+// OpenShiftIsolation is the isolation on OpenShift, which lacks a setting for it.
 var OpenShiftIsolation = Isolation{Enabled: true, Global: "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv"}
 
 // ParseIsolation returns the isolation in a configuration of Multus (JSON). It is disabled in an invalid configuration.

@@ -107,7 +107,7 @@ func (s *nameFilter) apply() {
 		return kept, lost
 	}
 	domains, lostDomains := keep(s.Domains, "cluster domain", s.domainFault)
-	derived := func(apps string) bool { // removed with its cluster domain, without a problem of its own
+	derived := func(apps string) bool { // removed with its cluster domain, without a separate problem
 		return slices.ContainsFunc(lostDomains, func(domain string) bool { return apps == "apps."+domain })
 	}
 	apps := slices.DeleteFunc(slices.Clone(s.AppsDomains), derived)
@@ -206,9 +206,9 @@ func (s *nameFilter) routeFault(name string) string {
 	return ""
 }
 
-// hyperShiftRouter is the routerName with which HyperShift itself admits all Routes of a control plane whose API server is
-// published by a Route with a hostname. It does not compare their hosts with Routes of other namespaces. Source: hypershift,
-// control-plane-operator/controllers/hostedcontrolplane/ingress/router.go.
+// hyperShiftRouter is the routerName with which HyperShift admits all Routes of a control plane whose API server is
+// published by a Route with a hostname. It does not compare their hosts with Routes of other namespaces. Source:
+// hypershift, control-plane-operator/controllers/hostedcontrolplane/ingress/router.go.
 const hyperShiftRouter = "router"
 
 // hasAdmittedRoute reports whether a router of the management cluster serves the name by a Route of the control plane.

@@ -33,8 +33,8 @@ func (u *update) merge() *Snapshot {
 	return s
 }
 
-// mergeLists returns a list of the snapshot in which the elements of the dissolved groups are replaced by those of the
-// groups that were built.
+// mergeLists returns a list of the snapshot in which the elements of rebuilt groups replace the elements of dissolved
+// groups.
 func mergeLists[T comparable](u *update, list []T, of func(*Snapshot) []T, compare func(a, b T) int) []T {
 	collect := func(groups []*group) []T {
 		var all []T

@@ -23,7 +23,7 @@ const (
 func cleanName(s string) (string, error) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
-		return "", fmt.Errorf("%q is not a domain name: length %d, want 1 to %d", s, len(name), maxName)
+		return "", fmt.Errorf("%q is not a domain name: length is %d; must be from 1 to %d", s, len(name), maxName)
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if err := checkLabel(label); err != nil {
@@ -40,7 +40,7 @@ func cleanName(s string) (string, error) {
 
 func checkLabel(label string) error {
 	if label == "" || len(label) > maxLabel {
-		return fmt.Errorf("label %q has length %d, want 1 to %d", label, len(label), maxLabel)
+		return fmt.Errorf("label %q has length %d; must be from 1 to %d", label, len(label), maxLabel)
 	}
 	if label[0] == '-' || label[len(label)-1] == '-' {
 		return fmt.Errorf("label %q begins or ends with a hyphen", label)
@@ -62,8 +62,8 @@ func within(name, domain string) bool {
 	return ok && (rest == "" || rest[len(rest)-1] == '.')
 }
 
-// MatchHost returns the route that Envoy selects for a name: that of the name itself or, without it, of the longest wildcard, "*." and a
-// domain or "*"; nil if none matches. host returns the host of a route.
+// MatchHost returns the route that Envoy selects for a name: the route of the name itself, else of the longest
+// matching wildcard ("*." and a domain, or "*"), else nil. host returns the host of a route.
 func MatchHost[R any](routes []R, host func(*R) string, name string) *R {
 	var found *R
 	for i := range routes {

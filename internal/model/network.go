@@ -111,8 +111,8 @@ func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	return ""
 }
 
-// addUpstreams sets the upstream resolvers, claims their addresses, and reports those that CoreDNS cannot forward to: hostnames, which
-// its forward plugin does not accept, and our own addresses.
+// addUpstreams sets the upstream resolvers, claims their addresses, and reports those that CoreDNS cannot forward to:
+// hostnames, which CoreDNS's forward plugin does not accept, and the addresses of oooi's components.
 func (i *Infra) addUpstreams(servers []string, found *problems) {
 	const field = "networkConfig.dnsServers"
 	for _, text := range servers {
@@ -128,7 +128,7 @@ func (i *Infra) addUpstreams(servers []string, found *problems) {
 			i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimUpstream, field)
 		} else if other.use == claimDaemon {
 			found.add(i.Ref, ReasonAddressConflict,
-				"spec.%s: %s is spec.%s: name a resolver that is not part of this Infra, or leave dnsServers out to use those of the node",
+				"spec.%s: %s is spec.%s; name a resolver that is not part of this Infra, or omit dnsServers to use the node's resolvers",
 				field, address, other.field)
 		}
 	}
@@ -245,7 +245,7 @@ func (i *Infra) claimRanges(dhcp *v1alpha1.InfraDHCP, cidr string, found *proble
 		ranges++
 	}
 	if ranges == 0 {
-		found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: no range to lease from: set rangeStart and rangeEnd, or ranges")
+		found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: DHCP ranges are missing; set rangeStart and rangeEnd, or ranges")
 	}
 }
 

@@ -8,8 +8,8 @@ func sharedNetwork(a, b *Infra) string {
 	return " (NetworkAttachmentDefinitions " + a.NetworkAttachment + " and " + b.NetworkAttachment + ")"
 }
 
-// checkSubnets reports Infras of a VLAN that have no subnet in common. Probably one of them is on another
-// VLAN than its spec says; its clients would see the names of the other Infra's cluster.
+// checkSubnets reports Infras of a VLAN without a common subnet. Probably the spec of one names the wrong VLAN, whose
+// clients would see the names of the other Infra's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
 		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of "+

@@ -24,7 +24,7 @@ func (p *proxyBuilder) addNTP(in *v1alpha1.Egress, owner Ref) {
 	}
 	const source = "spec.egress.ntp"
 	if other := p.udp[v1alpha1.NTPPort]; other.Upstream != "" {
-		p.found.add(owner, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s of %s): ignored",
+		p.found.add(owner, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s of %s); the NTP servers are ignored",
 			source, v1alpha1.NTPPort, other.Upstream, other.Source, other.Owner)
 		return
 	}
@@ -35,7 +35,7 @@ func (p *proxyBuilder) addNTP(in *v1alpha1.Egress, owner Ref) {
 	for i, text := range in.NTP {
 		server, reason, err := p.out.Egress.ntpServer(string(text))
 		if err != nil {
-			p.found.add(owner, reason, "%s[%d]: %v: ignored", source, i, err)
+			p.found.add(owner, reason, "%s[%d]: %v; the NTP server is ignored", source, i, err)
 			continue
 		}
 		u.Servers = append(u.Servers, server)

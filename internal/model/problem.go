@@ -11,15 +11,14 @@ import (
 )
 
 // Reason is the reason of a problem, in CamelCase. Conditions, metrics and doctor's findings are keyed by it. All
-// values are listed below, except those of v1alpha1.AppsIngressReason for faults of watching a hosted cluster.
+// values are listed below, except v1alpha1.AppsIngressReason values for faults of watching a hosted cluster.
 type Reason string
 
 // All reasons. A problem is never fatal: it affects only the part of the object that it describes.
 const (
 	// ReasonUndecodable: the object cannot be decoded.
 	ReasonUndecodable Reason = "Undecodable"
-	// ReasonNoBaseDomain: the HostedCluster has no base domain (yet), so only its explicit names are
-	// published.
+	// ReasonNoBaseDomain: the HostedCluster's base domain is not set (yet), so only its explicit names are published.
 	ReasonNoBaseDomain Reason = "NoBaseDomain"
 	// ReasonInvalidName: a hostname or domain in the object is invalid.
 	ReasonInvalidName Reason = "InvalidName"
@@ -47,7 +46,7 @@ const (
 	ReasonDomainMismatch Reason = "DomainMismatch"
 	// ReasonInvalidAddress: an address, CIDR or port in the object is invalid.
 	ReasonInvalidAddress Reason = "InvalidAddress"
-	// ReasonInvalidRange: a DHCP range or exclusion is invalid, or DHCP has no range.
+	// ReasonInvalidRange: a DHCP range or exclusion is invalid, or the ranges are missing.
 	ReasonInvalidRange Reason = "InvalidRange"
 	// ReasonAddressConflict: an address on the VLAN is used twice, or is in a DHCP range.
 	ReasonAddressConflict Reason = "AddressConflict"
@@ -56,11 +55,11 @@ const (
 	ReasonAppsDomainMismatch Reason = "AppsDomainMismatch"
 	// ReasonProxyDisabled: the proxy is disabled, so control-plane names are forwarded.
 	ReasonProxyDisabled Reason = "ProxyDisabled"
-	// ReasonProxyServiceMissing: the proxy's Service has no cluster IP yet, so pods get no address.
+	// ReasonProxyServiceMissing: the proxy's Service lacks a cluster IP, so pods get no address.
 	ReasonProxyServiceMissing Reason = "ProxyServiceMissing"
 	// ReasonKubeconfigMissing: there are no credentials for the hosted cluster.
 	ReasonKubeconfigMissing Reason = Reason(v1alpha1.AppsIngressKubeconfigMissing)
-	// ReasonAddressNotAssigned: the apps Service has no address (yet).
+	// ReasonAddressNotAssigned: the apps Service is waiting for an address.
 	ReasonAddressNotAssigned Reason = Reason(v1alpha1.AppsIngressAddressNotAssigned)
 	// ReasonAddressNotAllowed: a source of the apps address has an address that is not accepted, for example one
 	// outside of the allowed ranges.
@@ -71,8 +70,8 @@ const (
 	ReasonControllerConflict Reason = Reason(v1alpha1.AppsIngressControllerConflict)
 	// ReasonInfraNotFound: the ProxyServer refers to an Infra that does not exist (yet).
 	ReasonInfraNotFound Reason = "InfraNotFound"
-	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist, or a control-plane Service
-	// has no node port yet.
+	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist, or a control-plane Service's node
+	// port is not allocated yet.
 	ReasonServiceNotFound Reason = "ServiceNotFound"
 	// ReasonNamespaceOutOfScope: the namespace of a backend is not in the scope of the proxy.
 	ReasonNamespaceOutOfScope Reason = "NamespaceOutOfScope"

@@ -29,10 +29,11 @@ type listenerBuilder struct {
 	routes map[string]Route
 	// api is the upstream of the port's API server; "" if it has none.
 	api string
-	// defaults are candidates for the default upstream, which is used if the port has no API server and all
-	// candidates are the same.
+	// defaults are candidates for the default upstream, which is used if the port does not serve an API server and
+	// all candidates are the same.
 	defaults []string
-	// tcp are the upstreams of TCP backends. If the port has no default of the Infra and all are the same, it is the default.
+	// tcp are the upstreams of TCP backends. If the Infra sets no default for the port and all are the same, that
+	// upstream is the default.
 	tcp []string
 }
 

@@ -36,7 +36,7 @@ type ProxyServer struct {
 	LogLevel v1alpha1.LogLevel `json:"logLevel,omitempty"`
 }
 
-// Backends returns the upstreams with endpoints in the cluster or on the VLAN: all but those of egress.
+// Backends returns the upstreams with endpoints in the cluster or on the VLAN: all except egress upstreams.
 func (p *ProxyServer) Backends() []*Upstream {
 	return slices.DeleteFunc(slices.Clone(p.Upstreams), func(u *Upstream) bool { return u.Forward })
 }
@@ -54,7 +54,8 @@ type Listener struct {
 	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. It is of the Infra, or
 	// else of the port's only TCP backend. If it is empty, they are closed.
 	Default string `json:"default,omitempty"`
-	// Backends reports whether the port has no default of the Infra, so that Default depends on the ProxyServer's backends.
+	// Backends reports whether Default depends on the ProxyServer's backends, because the Infra sets no default for
+	// the port.
 	Backends bool `json:"backends,omitempty"`
 }
 
@@ -75,8 +76,8 @@ type Route struct {
 	Source string `json:"source"`
 	// Plain reports whether the backend's protocol is TCP, so that connections to it may be without TLS.
 	Plain bool `json:"plain,omitempty"`
-	// Rules are those of HTTP requests by precedence, for all of which Upstream is used if it is nil. With rules, Upstream
-	// may be empty, and requests that no rule matches are answered with 404.
+	// Rules are the rules for HTTP requests, by precedence; if nil, Upstream gets all requests. With rules, Upstream
+	// may be empty, and requests that match no rule get 404.
 	Rules []HTTPRule `json:"rules,omitempty"`
 }
 
@@ -103,8 +104,8 @@ type Upstream struct {
 	Selected bool `json:"selected,omitempty"`
 	// PortName is the name of the Service port, as in EndpointSlices; often empty.
 	PortName string `json:"portName,omitempty"`
-	// UDP reports whether the destination is a UDP port. IdleTimeout and MaxConnections are those of sessions then, and
-	// neither is 0.
+	// UDP reports whether the destination is a UDP port. IdleTimeout and MaxConnections then limit sessions, and are
+	// not 0.
 	UDP bool `json:"udp,omitempty"`
 	// HTTP reports whether the destination gets requests of an HTTP backend.
 	HTTP bool `json:"http,omitempty"`
@@ -189,10 +190,10 @@ type HTTPRule struct {
 	Method string `json:"method,omitempty"`
 	// Redirect is the response to a request; nil to forward it.
 	Redirect *gatewayv1.HTTPRequestRedirectFilter `json:"redirect,omitempty"`
-	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and there are none,
-	// requests are answered with 500.
+	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and Backends is
+	// empty, requests get 500.
 	Backends []HTTPBackend `json:"backends,omitempty"`
-	// Timeout limits a request with its repetitions, BackendTimeout each of them; 0 for no limit.
+	// Timeout limits a request with all retries, BackendTimeout each attempt; 0 for no limit.
 	Timeout        time.Duration `json:"timeout,omitempty"`
 	BackendTimeout time.Duration `json:"backendTimeout,omitempty"`
 	// Retry repeats failed requests; nil for none.

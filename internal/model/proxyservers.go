@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// shareUpstreams replaces upstreams by those of previous that are equal.
+// shareUpstreams replaces upstreams by equal ones in previous.
 func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
 	i := 0
 	for j, u := range p.Upstreams { // both are sorted by name
@@ -116,7 +116,7 @@ func (p *proxyBuilder) addBackends() {
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	l, http, udp := p.listeners[in.Port], in.Protocol == v1alpha1.ProtocolHTTP, in.Protocol == v1alpha1.ProtocolUDP
 	ignore := func(reason Reason, format string, args ...any) {
-		p.found.add(p.out.Ref, reason, "%s: %s: ignored", source, fmt.Sprintf(format, args...))
+		p.found.add(p.out.Ref, reason, "%s: %s; the backend is ignored", source, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case !isPort(in.Port):

@@ -21,8 +21,8 @@ type Record struct {
 	Type v1alpha1.DNSRecordType `json:"type"`
 	// Addresses are the values of A and AAAA records.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Values are those of other records: names without a trailing dot (CNAME and PTR), "priority weight port target"
-	// (SRV), or texts (TXT).
+	// Values are the values of other records: names without a trailing dot (CNAME and PTR), "priority weight port
+	// target" (SRV), or texts (TXT).
 	Values []string `json:"values,omitempty"`
 	// TTL is the time that clients may cache the records, in seconds; nil for the server's default.
 	TTL *uint32 `json:"ttl,omitempty"`
@@ -36,7 +36,8 @@ type RecordSource struct {
 	Field  string `json:"field"`
 }
 
-// recordsKind is the kind of the source of a RecordSet. Of two sources with one name, the one with the lower kind has it.
+// recordsKind is the kind of the source of a RecordSet. If two sources define a name, the lower kind takes
+// precedence.
 type recordsKind int
 
 const (
@@ -50,7 +51,7 @@ const (
 type RecordSet struct {
 	// Owner is the object that problems are reported for.
 	Owner Ref
-	// Records are sorted by name and type; those of VMs by the VMs' names, with the addresses' records last.
+	// Records are sorted by name and type; VM records by VM name, with the addresses' records last.
 	Records []*Record
 
 	kind    recordsKind
@@ -58,7 +59,7 @@ type RecordSet struct {
 	cluster *Cluster  // that the owner serves; nil for none
 	// any is set if names may be in domains of all clusters.
 	any bool
-	// VMs' names are in domain, and those of their addresses in the zones in reverse.
+	// VMs' names are in domain, and their addresses' names in the zones in reverse.
 	domain      string
 	reverse     []string
 	nameServers []netip.Addr
@@ -74,8 +75,8 @@ func compareRecordSets(a, b *RecordSet) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), a.created.Compare(b.created), compareRefs(a.Owner, b.Owner))
 }
 
-// NewRecordSet returns records that no Infra has, whose owner may have names in the domains of all clusters of a view. It also
-// returns why some are left out.
+// NewRecordSet returns records that belong to no Infra, with names in the domains of any cluster of a view. faults
+// are why records were left out.
 func NewRecordSet(owner Ref, field string, list []v1alpha1.DNSRecord) (set *RecordSet, faults []string) {
 	set = &RecordSet{Owner: owner, kind: recordsStatic, any: true}
 	from := &RecordSource{Object: owner, Field: field}
@@ -302,8 +303,8 @@ func serviceValue(text string) (string, error) {
 	return strings.Join(fields, " "), nil
 }
 
-// addRecordSet adds the records of a source, except those with names that others have. The address of a VM whose name is not
-// served has no name, either.
+// addRecordSet adds the records of a source, except those with names that others have. The address of a VM whose name
+// is not served does not get a name, either.
 func (b *viewBuilder) addRecordSet(s *RecordSet) {
 	list := s.Records
 	if s.kind != recordsVM {
@@ -402,7 +403,7 @@ func (b *viewBuilder) domainFault(s *RecordSet, domain string) string {
 	}
 }
 
-// addReverseZones adds the zones of the addresses of VMs. The view answers all names in them.
+// addReverseZones adds the zones of the addresses of VMs. The view is authoritative for all names in them.
 func (b *viewBuilder) addReverseZones(s *RecordSet) {
 	for _, origin := range s.reverse {
 		if b.isInZone(origin) {
@@ -438,7 +439,8 @@ func (b *viewBuilder) isInZone(name string) bool {
 	return false
 }
 
-// zone returns a zone for records of the source. Its name server is that of the owner's cluster, if the view has it.
+// zone returns a zone for records of the source. Its name server is the name server of the owner's cluster, if the
+// view has one.
 func (s *RecordSet) zone(b *viewBuilder, origin string) Zone {
 	zone := Zone{Origin: origin, Cluster: &s.Owner, Domain: origin}
 	if s.cluster != nil {

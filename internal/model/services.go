@@ -113,7 +113,7 @@ func (x *serviceIndex) port(namespace, name, port string, protocol corev1.Protoc
 	if protocol != corev1.ProtocolTCP {
 		kind = string(protocol) + " port"
 	}
-	return service, "", fmt.Sprintf("Service %s has no %s %s: it has %q", service, kind, port, have)
+	return service, "", fmt.Sprintf("Service %s lacks %s %s; available: %q", service, kind, port, have)
 }
 
 // ControlPlaneTarget returns the Service and its port with which HyperShift publishes a service of hosted control

@@ -18,8 +18,8 @@ type Objects struct {
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
 	ProxyServers   []*v1alpha1.ProxyServer  `json:"proxyServers,omitempty"`
-	// NetworkAttachments identify the networks of Infras and ProxyServers. Those that are not in the list are networks of
-	// their own.
+	// NetworkAttachments identify the networks of Infras and ProxyServers. NetworkAttachments that are not in the
+	// list are separate networks.
 	NetworkAttachments []*objects.NetworkAttachment `json:"networkAttachments,omitempty"`
 	// EndpointSlices are only kept for the snapshot file. Build ignores them, because they change often and a
 	// Snapshot does not depend on them.
@@ -37,28 +37,28 @@ type Objects struct {
 
 // Add appends each object to the list of its type. It ignores other types.
 func (o *Objects) Add(list ...objects.Object) {
-	for _, one := range list {
-		switch one := one.(type) {
+	for _, object := range list {
+		switch object := object.(type) {
 		case *objects.HostedCluster:
-			o.HostedClusters = append(o.HostedClusters, one)
+			o.HostedClusters = append(o.HostedClusters, object)
 		case *v1alpha1.Infra:
-			o.Infras = append(o.Infras, one)
+			o.Infras = append(o.Infras, object)
 		case *objects.Route:
-			o.Routes = append(o.Routes, one)
+			o.Routes = append(o.Routes, object)
 		case *objects.Service:
-			o.Services = append(o.Services, one)
+			o.Services = append(o.Services, object)
 		case *v1alpha1.ProxyServer:
-			o.ProxyServers = append(o.ProxyServers, one)
+			o.ProxyServers = append(o.ProxyServers, object)
 		case *objects.NetworkAttachment:
-			o.NetworkAttachments = append(o.NetworkAttachments, one)
+			o.NetworkAttachments = append(o.NetworkAttachments, object)
 		case *objects.EndpointSlice:
-			o.EndpointSlices = append(o.EndpointSlices, one)
+			o.EndpointSlices = append(o.EndpointSlices, object)
 		case *objects.AppsService:
-			o.AppsServices = append(o.AppsServices, one)
+			o.AppsServices = append(o.AppsServices, object)
 		case *objects.DHCPLease:
-			o.DHCPLeases = append(o.DHCPLeases, one)
+			o.DHCPLeases = append(o.DHCPLeases, object)
 		case *objects.Broken:
-			o.Broken = append(o.Broken, one)
+			o.Broken = append(o.Broken, object)
 		}
 	}
 }
@@ -100,15 +100,14 @@ type Scope struct {
 	HostedClusters []string
 	// ProxyServers are the ProxyServers in scope; empty for all.
 	ProxyServers []string
-	// Namespaces are the namespaces of ProxyServers' backends, in addition to those of control planes.
+	// Namespaces are the namespaces of ProxyServers' backends, in addition to control-plane namespaces.
 	Namespaces []string
 	// ServiceNamespaces are the namespaces of further Services whose addresses are used. They do not close the scope.
 	ServiceNamespaces []string
 }
 
-// Closed reports whether the namespaces to read are known in advance: those of the listed hosted clusters,
-// or, for a proxy that only has its own backends, the listed namespaces. Otherwise an Infra may refer to any
-// namespace.
+// Closed reports whether the namespaces to read are known in advance: the namespaces of the listed hosted clusters
+// or, for a proxy with only its own backends, the listed namespaces. Otherwise an Infra may refer to any namespace.
 func (s Scope) Closed() bool {
 	return len(s.HostedClusters) > 0 || len(s.Infras) == 0 && len(s.Namespaces) > 0
 }
@@ -145,8 +144,8 @@ type Snapshot struct {
 	vmHosts  map[string][]*vmHost // in force, by pool
 }
 
-// A Part is a group of hosted clusters whose names do not interact with those of other clusters: none is equal to a name
-// outside of the group, above it or below it.
+// A Part is a group of hosted clusters whose names do not interact with other clusters' names: no name in the group
+// equals a name outside, or is its parent or child domain.
 type Part struct {
 	// Clusters are sorted, oldest first.
 	Clusters []*Cluster
@@ -165,8 +164,8 @@ func (p *Part) oldest() Ref {
 // Pod returns the view of pods and of the management cluster's DNS, which is built when it is first read.
 func (s *Snapshot) Pod() *View { return s.pod() }
 
-// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none. They are those
-// of the Builder's latest snapshot.
+// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
+// They come from the Builder's latest snapshot.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.addresses(name) }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.
@@ -225,7 +224,7 @@ func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 		}
 		if c.Apps != nil && p.ControlPlane.Served {
 			p.Apps = Answer{Served: true}
-			if len(c.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
+			if len(c.Apps.Addresses) > 0 { // otherwise the proxy's destination is not known yet
 				p.Apps.Addresses = c.appsProxy(p.ControlPlane.Addresses)
 			}
 		}
@@ -260,7 +259,7 @@ func (v *VLAN) publications() []Publication {
 			p = &Publication{Cluster: i.Cluster, Apps: i.Cluster.AppsAnswer()}
 			byCluster[i.Cluster] = p
 		}
-		if i.appsThroughProxy() && len(p.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
+		if i.appsThroughProxy() && len(p.Apps.Addresses) > 0 { // otherwise the proxy's destination is not known yet
 			p.Apps.Addresses = i.Proxy.VLAN
 		}
 		p.NameServers = append(p.NameServers, i.DNS...)
@@ -304,7 +303,7 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 				owner[cidr] = i
 			} else if first.VLAN != i.VLAN {
 				found.add(i.Ref, ReasonVLANOverlap,
-					"%s is also the CIDR of %s on VLAN %s: give each VLAN a DNS listener of its own", cidr, first.Ref, first.VLAN)
+					"%s is also the CIDR of %s on VLAN %s: give each VLAN a separate DNS listener", cidr, first.Ref, first.VLAN)
 			}
 		}
 	}
@@ -317,7 +316,7 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 }
 
 // KeeperOf returns the cluster that keeps the names in a domain of c: one that is older and has an apps domain that the
-// domain equals or lies in. It returns nil if there is none.
+// domain equals or lies in. Without one it returns nil.
 func (s *Snapshot) KeeperOf(c *Cluster, domain string) *Cluster {
 	for _, other := range s.Clusters {
 		if compareAge(other, c) < 0 && slices.ContainsFunc(other.AppsDomains, func(apps string) bool { return within(domain, apps) }) {
@@ -328,8 +327,8 @@ func (s *Snapshot) KeeperOf(c *Cluster, domain string) *Cluster {
 }
 
 // ForwardedDomains returns the domains of a cluster that the management cluster's DNS must forward to the DNS of its Infra,
-// without subdomains of earlier ones. It omits domains whose names an older cluster keeps: a longer zone would take them from
-// that cluster.
+// without subdomains of earlier ones. It omits domains whose names an older cluster keeps: a longer zone would take
+// precedence over that cluster's.
 func (s *Snapshot) ForwardedDomains(c *Cluster) []string {
 	var domains []string
 	for _, domain := range slices.Concat(c.Domains, c.AppsDomains, c.AppsNames) {

@@ -10,10 +10,10 @@ import (
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
-	// Apps are the apps names. Those that are not served, and the names below them, are forwarded even inside a
-	// zone of the view, because they do not belong to the control plane.
+	// Apps are the apps names. Names that are not served, and names below them, are forwarded even inside a zone of
+	// the view, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
-	// Records are the records besides those of hosted clusters. None has a name of Names or Apps.
+	// Records are the records that do not belong to hosted clusters. None has a name of Names or Apps.
 	Records []*Record `json:"records,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
@@ -68,9 +68,9 @@ type App struct {
 	Answer
 }
 
-// NameServer returns the name of the name server in the SOA and NS records if the apps name is a zone of its own:
+// NameServer returns the name of the name server in the SOA and NS records if the apps name is a separate zone:
 // "ns-dns.<name>". It lies in that zone, so that a resolver that forwards only this zone can resolve it. It has only
-// one more label than the zone: a name between them could be that of an app, and would exist without an address.
+// one more label than the zone: a name between them could be an app's name, and would exist without an address.
 func (a App) NameServer() string { return "ns-dns." + a.Name }
 
 // Answer is what a cluster's control-plane or apps names resolve to in a view.

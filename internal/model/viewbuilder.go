@@ -155,7 +155,7 @@ func (b *viewBuilder) addZone(origin string, c *Cluster) {
 	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: b.domainFor(c, origin)})
 }
 
-// claim gives name to c unless an older cluster has it, and reports the conflict. Names in a cluster domain
+// claim assigns name to c unless an older cluster has claimed it, and reports the conflict. Names in a cluster domain
 // that c lost are not reported one by one.
 func (b *viewBuilder) claim(owners map[string]*Cluster, name string, c *Cluster, what string) bool {
 	owner := owners[name]

@@ -82,7 +82,7 @@ func (u *update) setLease(c Change, now *objects.DHCPLease) {
 	u.touch(key{readLeases, pool})
 }
 
-// setInterface adds a lease to those of its interface, or removes it.
+// setInterface adds a lease to its interface's leases, or removes it.
 func (p *leasePool) setInterface(l *objects.DHCPLease, add bool) {
 	key := nic{l.VM, l.Interface, l.Address.Is4()}
 	before := p.nics[key]
@@ -99,7 +99,7 @@ func (p *leasePool) setInterface(l *objects.DHCPLease, add bool) {
 	}
 }
 
-// newestLease returns the lease in force of those of one interface; nil for none.
+// newestLease returns the lease in force among an interface's leases; nil for none.
 func newestLease(list []*objects.DHCPLease) *objects.DHCPLease {
 	if len(list) == 0 {
 		return nil
@@ -107,7 +107,7 @@ func newestLease(list []*objects.DHCPLease) *objects.DHCPLease {
 	return slices.MaxFunc(list, func(a, b *objects.DHCPLease) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Name, b.Name)) })
 }
 
-// setHost adds a lease, which may be nil, to those of its host, or removes it.
+// setHost adds a lease, which may be nil, to its host's leases, or removes it.
 func (p *leasePool) setHost(l *objects.DHCPLease, add bool) {
 	if l == nil {
 		return
@@ -138,8 +138,8 @@ func (p *leasePool) records(domain string, cidrs []netip.Prefix) *vmRecords {
 	return p.last
 }
 
-// VMNames returns the records of the VMs with a lease of the DHCP of "namespace/name", if no Infra of that name is read. domain is
-// that of the VMs, and the names of addresses in the subnets are among the records. It returns nil without a domain.
+// VMNames returns the records of the VMs with a lease of the DHCP of "namespace/name", if no Infra of that name is
+// read. domain is the VMs' domain. Addresses in the subnets get PTR records. It returns nil without a domain.
 func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSet {
 	if domain == "" {
 		return nil
@@ -152,7 +152,7 @@ func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSe
 	return set
 }
 
-// newVMRecords returns the records of hosts. It reuses those of previous, which may be nil.
+// newVMRecords returns the records of hosts. It reuses records of previous, which may be nil.
 func newVMRecords(hosts []*vmHost, domain string, cidrs []netip.Prefix, previous *vmRecords) *vmRecords {
 	var before []servedHost
 	if previous != nil && previous.domain == domain && slices.Equal(previous.cidrs, cidrs) {
@@ -176,8 +176,8 @@ func newVMRecords(hosts []*vmHost, domain string, cidrs []netip.Prefix, previous
 	return out
 }
 
-// serve returns the records of a host, those of its addresses last. Of two VMs with its name, the one with the older lease has the
-// name.
+// serve returns the records of a host, with its addresses' records last. Of two VMs with its name, the one with the
+// older lease has the name.
 func (h *vmHost) serve(domain string, cidrs []netip.Prefix) servedHost {
 	out := servedHost{vmHost: h}
 	vm := h.leases[0].VM
@@ -218,11 +218,11 @@ func (b *builder) vmNames(i *Infra, view v1alpha1.DNSView, servers []netip.Addr)
 		out.domain = i.Cluster.Domains[0]
 	}
 	if out.domain == "" {
-		b.found.add(i.Ref, ReasonInvalidRecord, "%s: the VMs have no domain: set domain, or wait until the hosted cluster has one", vmNamesField)
+		b.found.add(i.Ref, ReasonInvalidRecord, "%s: the domain of VMs is missing; set domain, or wait until the hosted cluster has one", vmNamesField)
 		return out
 	}
 	if _, err := recordName(out.domain); err != nil {
-		b.found.add(i.Ref, ReasonInvalidRecord, "%s: the VMs have no names: domain: %v", vmNamesField, err)
+		b.found.add(i.Ref, ReasonInvalidRecord, "%s: VMs get no names: domain: %v", vmNamesField, err)
 		return out
 	}
 	if p := b.leases[pool]; p != nil {
@@ -290,7 +290,7 @@ func reverseZones(subnet netip.Prefix) []string {
 	return zones
 }
 
-// nextPrefix returns the prefix of the same length after p; that of the zero Addr after the last one.
+// nextPrefix returns the prefix of the same length after p; after the last one, the zero Addr's prefix.
 func nextPrefix(p netip.Prefix) netip.Prefix {
 	octets := p.Addr().AsSlice()
 	carry := 1 << ((8 - p.Bits()%8) % 8)

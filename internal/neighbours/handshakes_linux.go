@@ -20,7 +20,7 @@ const (
 // Unfinished returns the connections of this network namespace whose handshake does not complete, by client and port,
 // sorted: the client does not answer a repeated SYN-ACK. At most 32 are returned.
 func Unfinished() ([]report.Unfinished, error) {
-	// A proxy has thousands of connections in other states, such as those of Envoy's health checks in TIME_WAIT.
+	// A proxy has thousands of connections in other states, such as Envoy's health checks in TIME_WAIT.
 	sockets, err := sockdiag.List(1 << unix.BPF_TCP_SYN_RECV)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ const Interval = 15 * time.Second
 // at least with each request that the kernel sends again, after 75 seconds.
 const alternationPeriod = 2 * time.Minute
 
-// maxUnheard is longer than two rounds of probes: a host that refuses datagrams, and has not done so for that time, was gone in
+// maxSilence is longer than two rounds of probes: a host that refuses datagrams, and has not done so for that time, was gone in
 // between, although the kernel kept its MAC address.
-const maxUnheard = 2*Interval + 5*time.Second
+const maxSilence = 2*Interval + 5*time.Second
 
 // A Monitor remembers which hosts answer for addresses on the VLAN. The zero value is ready to use. It is safe for concurrent use,
 // except Probe.
@@ -30,14 +30,14 @@ type Monitor struct {
 	hosts map[netip.Addr]host // replaced by each Probe, not changed
 }
 
-// host is what is known about the host with an address.
+// host is the state of the host with an address.
 type host struct {
-	// Host is what is reported, except Other. MAC is empty if no host answered the last probe.
+	// Host is the reported state, except Other. MAC is empty if no host answered the last probe.
 	problem.Host
 
-	// heard reports whether the host is probed because it has sent packets, such as a VM.
-	heard bool
-	// previous is the MAC address that answered before LastMAC, which replaced it at changed; empty if there was none.
+	// inbound reports whether the host is probed because it has sent packets, such as a VM.
+	inbound bool
+	// previous is the MAC address that answered before LastMAC, which replaced it at changed; empty without one.
 	previous string
 	changed  time.Time
 	// returns is how often one of both has replaced the other again within alternationPeriod. A host that took an address
@@ -61,7 +61,7 @@ func (h host) observe(mac string, refused bool, now time.Time) host {
 		}
 		return next
 	}
-	if h.MAC == "" || refused && h.Refuses && now.Sub(h.LastAnswer) > maxUnheard {
+	if h.MAC == "" || refused && h.Refuses && now.Sub(h.LastAnswer) > maxSilence {
 		h.Since = now
 	}
 	h.MAC, h.LastMAC, h.Refuses = mac, mac, h.Refuses || refused
@@ -93,7 +93,7 @@ func (h host) next(r Result, known bool, now time.Time) (next host, ok bool) {
 		return h, false
 	case r.Use == Unknown && !h.stale && h.MAC != "":
 		// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
-		// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
+		// next probe, the host sends ARP requests, but answers neither the kernel's ARP requests nor the datagrams.
 		next = h.observe(h.MAC, false, now)
 	default:
 		next = h.lose(now)
@@ -102,8 +102,8 @@ func (h host) next(r Result, known bool, now time.Time) (next host, ok bool) {
 	return next, true
 }
 
-// Probe probes those of the IPv4 addresses that are on networks of this host, and not its own. It also probes other hosts on these
-// networks that have sent packets to this host.
+// Probe probes the IPv4 addresses that are on networks of this host, except the host's addresses. It also probes
+// other hosts on these networks that have sent packets to this host.
 func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) error {
 	own, err := ownNetworks()
 	if err != nil {
@@ -122,7 +122,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) error {
 	for a, r := range results {
 		previous, known := m.hosts[a]
 		if h, ok := previous.next(r, known, now); ok {
-			h.Address, h.heard = a, slices.Contains(others, a)
+			h.Address, h.inbound = a, slices.Contains(others, a)
 			hosts[a] = h
 		}
 	}
@@ -145,7 +145,7 @@ func (m *Monitor) otherHosts(own networks, addresses []netip.Addr) ([]netip.Addr
 	own = slices.DeleteFunc(own, func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
 	var before, found []netip.Addr
 	for a, h := range m.hosts {
-		if h.heard {
+		if h.inbound {
 			before = append(before, a)
 		}
 	}
@@ -188,8 +188,8 @@ func (m *Monitor) Hosts() []problem.Host {
 	return list
 }
 
-// View returns what the pod sees on the VLAN: its interfaces with an address on a network of the probed hosts, or with a name
-// in names, and the hosts. Without names it returns all interfaces. It reads the interfaces from the kernel.
+// View returns the pod's interfaces with an address on a network of the probed hosts, or with a name in names, and
+// the hosts. Without names it returns all interfaces. It reads the interfaces from the kernel.
 func (m *Monitor) View(names ...string) *problem.VLAN {
 	view := &problem.VLAN{At: time.Now(), Interfaces: []problem.Interface{}, Hosts: m.Hosts()}
 	interfaces, _ := net.Interfaces() // on error, none is known
@@ -206,7 +206,8 @@ func (m *Monitor) View(names ...string) *problem.VLAN {
 	return view
 }
 
-// Repeat calls probe every Interval until ctx ends. It logs an error unless it is the same as that of the previous call.
+// Repeat calls probe every Interval until ctx ends. It logs an error unless the previous call returned the same
+// error.
 func Repeat(ctx context.Context, log *slog.Logger, probe func(context.Context) error) {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()

@@ -24,8 +24,9 @@ const (
 // PortResult is the result of connections to a port on the VLAN.
 type PortResult struct {
 	Address netip.AddrPort
-	// Result is that of the last connection, and Failures the number of connections in a row that were not accepted. The kernel keeps
-	// the MAC address of a host that is gone for up to 75 seconds, in which its ports are Silent.
+	// Result is the result of the last connection, and Failures the number of connections in a row that were not
+	// accepted. The kernel keeps the MAC address of a host that is gone for up to 75 seconds, in which its ports are
+	// Silent.
 	Result   string
 	Failures int
 }
@@ -44,8 +45,8 @@ func (p *Ports) Results() []PortResult {
 	return p.results
 }
 
-// Connect connects concurrently to those of the ports whose hosts answered the last probe of m, and forgets all others. The
-// connections carry no data.
+// Connect connects concurrently to the ports whose hosts answered the last probe of m, and drops the results of all
+// others. The connections carry no data.
 func (p *Ports) Connect(ctx context.Context, m *Monitor, ports []netip.AddrPort) {
 	own, err := ownNetworks()
 	if err != nil {

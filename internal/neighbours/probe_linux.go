@@ -31,7 +31,8 @@ type Result struct {
 	Use Use
 	MAC net.HardwareAddr
 	// Refused reports whether the host has just refused a datagram, which proves that it is there: the kernel keeps the
-	// MAC address of a host that is gone. Its own ARP requests also keep an entry stale for which it answers none of ours.
+	// MAC address of a host that is gone. If the host sends ARP requests, its entry stays stale although it does not
+	// answer the kernel's ARP requests.
 	Refused bool
 }
 
@@ -47,8 +48,8 @@ const (
 // Probe finds out which IPv4 addresses are in use, without privileges: the kernel resolves the destination of a datagram
 // by ARP, and any process can read its neighbor table. If the kernel's entry is stale, an ICMP message that refuses the
 // datagram is an answer of the entry's MAC address. It returns as soon as hosts have answered for all addresses, and
-// otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
-// error if ctx is done before, or if the neighbor table cannot be read.
+// otherwise after 1.5 s. The result omits addresses that are not on a network of this host. It returns an error if
+// ctx is done before, or if the neighbor table cannot be read.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
 	own, err := ownNetworks()
 	if err != nil {
@@ -98,7 +99,7 @@ func probe(ctx context.Context, link int, dial func(context.Context, netip.Addr)
 			sockets[a] = conn
 		case Local(err):
 			return nil, fmt.Errorf("probing %s: %w", a, err)
-		default: // the address has no route, and remains without a result
+		default: // without a route, the address is omitted from the result
 		}
 	}
 	tick := time.NewTicker(pollInterval)

@@ -62,7 +62,7 @@ func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	}
 }
 
-// decodeJSON decodes an object by way of its JSON, with the messages of encoding/json for what is wrong with it.
+// decodeJSON decodes an object via JSON, for the error messages of encoding/json.
 func decodeJSON(u *unstructured.Unstructured, into any) error {
 	raw, err := u.MarshalJSON()
 	if err != nil {

@@ -24,7 +24,7 @@ type EndpointSlice struct {
 // keepsLabels returns true: a label names the Service.
 func (s *EndpointSlice) keepsLabels() bool { return true }
 
-// Service returns the Service of the endpoints, "namespace/name", or "" if the slice has no Service label.
+// Service returns the Service of the endpoints, "namespace/name", or "" if the slice lacks a Service label.
 func (s *EndpointSlice) Service() string {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	if name == "" {

@@ -23,7 +23,7 @@ type Route struct {
 }
 
 // AdmittedHosts yields the hosts under which routers serve the Route. With spec.subdomain they differ from spec.host. If
-// several Routes have the same host, a router only admits the oldest.
+// several Routes have the same host, a router admits only the oldest.
 func (r *Route) AdmittedHosts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, i := range r.Status.Ingress {

@@ -52,7 +52,7 @@ type LoadBalancerIngress struct {
 	IP string `json:"ip,omitempty"`
 }
 
-// LoadBalancerIPs returns the addresses in the load balancer status, unparsed; nil if there are none.
+// LoadBalancerIPs returns the addresses in the load balancer status, unparsed; nil without any.
 func (s *Service) LoadBalancerIPs() []string {
 	var list []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {

@@ -10,8 +10,8 @@ import (
 // does not count them as requests of clients. It does not expect that their DHCPDISCOVER leads to a lease.
 const DHCPClass = "oooi-probe"
 
-// Unfinished are TCP connections of a client to one of our ports whose handshake does not complete: the client answers no
-// SYN-ACK (RFC 9293, section 3.5).
+// Unfinished are TCP connections from a client to one of the pod's ports whose handshake does not complete: the
+// client does not answer the SYN-ACK (RFC 9293, section 3.5).
 type Unfinished struct {
 	Address     netip.AddrPort `json:"address"`
 	Client      netip.Addr     `json:"client"`
@@ -29,7 +29,7 @@ type Handshake struct {
 	// Error is why the connection or the handshake failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 	// TimedOut reports whether the server accepted the connection and did not complete the handshake in time. If
-	// SmallPackets is set, it completed a second one whose packets were small: the path loses large packets.
+	// SmallPackets is set, it completed a second one with small packets: the path drops large packets.
 	TimedOut     bool `json:"timedOut,omitempty"`
 	SmallPackets bool `json:"smallPackets,omitempty"`
 	// Covered reports whether the certificate is valid for Name. Names are the DNS names and IP addresses in the
@@ -44,7 +44,7 @@ type Handshake struct {
 	Chain [][]byte `json:"chain,omitempty"`
 }
 
-// Backend is what an endpoint of a proxy's backend answers to the proxy's pod, without Envoy.
+// Backend is the response of a backend's endpoint to the proxy's pod, without Envoy.
 type Backend struct {
 	// Upstream is the name of the backend in the proxy's configuration.
 	Upstream string `json:"upstream"`

@@ -38,7 +38,8 @@ type Target struct {
 	// Resolver is a DNS server by which the client resolves Name, to connect to that address at Port; the zero Addr for Address.
 	Resolver netip.Addr `json:"resolver,omitzero"`
 	Port     uint16     `json:"port,omitempty"`
-	// Path is that of a GET request without credentials, such as /readyz. Over TLS, empty sends no request after the handshake.
+	// Path is the path of a GET request without credentials, such as /readyz. Over TLS, empty sends no request after
+	// the handshake.
 	Path string `json:"path,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (c *Client) Accepts(server netip.Addr) bool {
 
 // An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path, and
 // DNS for TLS with a resolver.
-// The outcome of a repeated step has no TLS.
+// The outcome of a repeated step lacks TLS.
 type Outcome struct {
 	// Step is the index of the step.
 	Step int `json:"step"`
@@ -78,7 +79,7 @@ type Outcome struct {
 type Reply struct {
 	// Rcode is the response code, such as NOERROR.
 	Rcode string `json:"rcode"`
-	// Addresses are those of the A or AAAA records, sorted.
+	// Addresses are the addresses in the A or AAAA records, sorted.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// EDNS reports whether the reply has an OPT record.
 	EDNS bool `json:"edns,omitempty"`

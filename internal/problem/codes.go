@@ -17,7 +17,7 @@ const (
 	ObjectsKept Code = "ObjectsKept"
 	// SnapshotNotWritten: a daemon cannot write its snapshot file.
 	SnapshotNotWritten Code = "SnapshotNotWritten"
-	// ConfigurationOutdated: a daemon runs another configuration than that of its file.
+	// ConfigurationOutdated: a daemon's configuration differs from its file.
 	ConfigurationOutdated Code = "ConfigurationOutdated"
 )
 
@@ -41,7 +41,7 @@ const (
 
 // Codes of problems of DHCP.
 const (
-	// RangesFull: the DHCP ranges have no or few free addresses.
+	// RangesFull: the DHCP ranges are full or nearly full.
 	RangesFull Code = "RangesFull"
 	// LeasedAddressInUse: another host uses an address of the DHCP ranges.
 	LeasedAddressInUse Code = "LeasedAddressInUse"
@@ -53,7 +53,7 @@ const (
 	LeaseStoreFailing Code = "LeaseStoreFailing"
 	// PacketsDropped: DHCP packets are dropped.
 	PacketsDropped Code = "PacketsDropped"
-	// OtherDHCPServer: another DHCP server answers on the VLAN.
+	// OtherDHCPServer: another DHCP server replies on the VLAN.
 	OtherDHCPServer Code = "OtherDHCPServer"
 	// OffersIgnored: a VM requests none of the addresses that it is offered.
 	OffersIgnored Code = "OffersIgnored"
@@ -79,11 +79,11 @@ const (
 	BackendHandshakeFailing Code = "BackendHandshakeFailing"
 	// BackendCertificateInvalid: the certificate of a backend does not contain its name, has expired or expires soon.
 	BackendCertificateInvalid Code = "BackendCertificateInvalid"
-	// HandshakesUnfinished: clients do not receive what the proxy answers.
+	// HandshakesUnfinished: clients do not receive the proxy's packets.
 	HandshakesUnfinished Code = "HandshakesUnfinished"
 	// StatusNotWritten: a status cannot be written.
 	StatusNotWritten Code = "StatusNotWritten"
-	// AddressNotHeld: no proxy replica has the floating address, or one whose proxy is not ready.
+	// AddressNotHeld: no ready proxy replica has the floating address.
 	AddressNotHeld Code = "AddressNotHeld"
 	// AddressHeldTwice: two hosts have the floating address.
 	AddressHeldTwice Code = "AddressHeldTwice"
@@ -97,7 +97,7 @@ const (
 
 // Codes of problems of control.
 const (
-	// NoLeader: no replica of control leads, or it cannot renew its Lease.
+	// NoLeader: no replica of control leads, or the leader cannot renew its Lease.
 	NoLeader Code = "NoLeader"
 	// ServiceUnreachable: the cluster IP of a Service of oooi does not accept connections.
 	ServiceUnreachable Code = "ServiceUnreachable"

@@ -49,32 +49,32 @@ func Warned(code Code, object model.Ref, format string, args ...any) Problem {
 	return Problem{Code: code, Severity: Warn, Object: object, Message: fmt.Sprintf(format, args...)}
 }
 
-// Because returns the problem with more evidence.
-func (p Problem) Because(evidence ...string) Problem {
+// WithEvidence returns the problem with more evidence.
+func (p Problem) WithEvidence(evidence ...string) Problem {
 	p.Evidence = append(slices.Clip(p.Evidence), evidence...)
 	return p
 }
 
-// WithRemedy returns the problem with another remedy than that of its code.
+// WithRemedy returns the problem with a remedy that replaces its code's.
 func (p Problem) WithRemedy(format string, args ...any) Problem {
 	p.Remedy = fmt.Sprintf(format, args...)
 	return p
 }
 
-// Advice returns what to do: the remedy of the problem, or that of its code.
+// Advice returns the problem's remedy, else its code's.
 func (p *Problem) Advice() string { return cmp.Or(p.Remedy, p.Code.Kind().Remedy) }
 
 // Report is the response of GET /problems.
 type Report struct {
 	// Problems are sorted by code and object.
 	Problems []Problem `json:"problems"`
-	// VLAN is what the pod sees on its VLAN; nil if it observes none. Control compares the views of all pods.
+	// VLAN is the pod's view of its VLAN; nil if it observes none. Control compares the views of all pods.
 	VLAN *VLAN `json:"vlan,omitempty"`
-	// Answers are the hosts that steadily answer broadcast probes, each for an address. Control finds those that have no right to
-	// the address.
+	// Answers are the hosts that steadily answer broadcast probes, each for an address. Control reports hosts that
+	// must not use the address.
 	Answers []Answer `json:"answers,omitempty"`
-	// Sites are the problems of Infras and standalone ProxyServers, such as "Infra clusters/demo": those that their pods
-	// report, and those of their VLANs. Only the leader of control reports them.
+	// Sites are the problems of Infras and standalone ProxyServers, such as "Infra clusters/demo": problems that
+	// their pods report, and problems of their VLANs. Only the leader of control reports them.
 	Sites map[string][]Problem `json:"sites,omitempty"`
 }
 
@@ -88,7 +88,7 @@ type Answer struct {
 	Last  time.Time `json:"last"`
 }
 
-// VLAN is what a pod sees on its VLAN.
+// VLAN is a pod's view of its VLAN.
 type VLAN struct {
 	// At is the time of the view by the pod's clock, to which its other times are relative.
 	At         time.Time   `json:"at"`
@@ -97,7 +97,7 @@ type VLAN struct {
 	Hosts []Host `json:"hosts"`
 }
 
-// Interface returns the interface with a name; nil if there is none, or if v is nil.
+// Interface returns the interface with a name; nil if none matches or v is nil.
 func (v *VLAN) Interface(name string) *Interface {
 	if v == nil {
 		return nil
@@ -127,7 +127,7 @@ func (i *Interface) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// Host is what a pod knows about the host that has an address on the VLAN.
+// Host is a pod's view of the host with an address on the VLAN.
 type Host struct {
 	Address netip.Addr `json:"address"`
 	// MAC is the MAC address that answers, in lower case; empty if no host answers.
@@ -137,11 +137,12 @@ type Host struct {
 	// LastMAC answered last, at LastAnswer; empty and zero if none ever did.
 	LastMAC    string    `json:"lastMAC,omitempty"`
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
-	// Refuses reports whether the host refuses datagrams, so that its answers prove that it is there. Otherwise it may be gone
-	// for as long as the kernel keeps its MAC address, which is up to 75 seconds.
+	// Refuses reports whether the host refuses datagrams, which proves that it is up. Otherwise it may have been down
+	// for up to 75 seconds, while the kernel keeps its MAC address.
 	Refuses bool `json:"refuses,omitempty"`
-	// VM is the interface of the VM with LastMAC, "namespace/vm/interface"; empty if the daemon knows none. Running is when its
-	// VirtualMachineInstance was created; zero if the VM does not run or is paused, as far as its status says.
+	// VM is the interface of the VM with LastMAC, "namespace/vm/interface"; empty if the daemon knows no such VM.
+	// Running is when its VirtualMachineInstance was created; zero if the VM does not run or is paused, as far as its
+	// status says.
 	VM      string    `json:"vm,omitempty"`
 	Running time.Time `json:"running,omitzero"`
 	// Other is a second MAC address that has answered in turn within the last two minutes; empty for none.

@@ -12,15 +12,15 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Matches reports whether the labels in has include all labels of want. It is false for an empty want, which
-// would match every Service of a namespace.
-func Matches[V ~string](has map[string]string, want map[string]V) bool {
-	for key, value := range want {
-		if got, ok := has[key]; !ok || got != string(value) {
+// Matches reports whether labels include all of selector. It is false for an empty selector, which would match every
+// Service of a namespace.
+func Matches[V ~string](labels map[string]string, selector map[string]V) bool {
+	for key, value := range selector {
+		if got, ok := labels[key]; !ok || got != string(value) {
 			return false
 		}
 	}
-	return len(want) > 0
+	return len(selector) > 0
 }
 
 // Compare orders objects by creation time, then by namespace and name.
@@ -54,7 +54,7 @@ type Choice[S metav1.Object] struct {
 
 // Choose selects one of the Services in found, which must be all Services of the namespace with the labels. If found
 // is empty, it returns the fault NoMatch. If there are several, OnMultipleOldest and OnMultipleNewest select the oldest
-// or the newest. For any other policy it returns the fault Several, with the Service named last if that is one of them.
+// or the newest. For any other policy it returns the fault Several, with the Service named last if it is among found.
 func Choose[S metav1.Object](found []S, namespace string, labels map[string]string, policy v1alpha1.OnMultiple, last string) Choice[S] {
 	if len(found) == 0 {
 		return Choice[S]{Fault: NoMatch, Message: fmt.Sprintf("no Service in namespace %s has the labels %s", namespace, Text(labels))}

@@ -52,7 +52,7 @@ func Read(path string, content Content, check func() error) error {
 		return fmt.Errorf("decoding the snapshot file: %w", err)
 	}
 	if v := content.header().Version; v != version {
-		return fmt.Errorf("the snapshot file has the unsupported version %d, want %d", v, version)
+		return fmt.Errorf("the snapshot file has version %d, but this release supports only version %d", v, version)
 	}
 	return check()
 }

@@ -1,5 +1,5 @@
-// Package testclient defines the Lease object with which 'kubectl oooi test' registers a DHCP client: its MAC address is
-// served like that of a VM until the Lease is deleted or expires.
+// Package testclient defines the Lease object with which 'kubectl oooi test' registers a DHCP client: its MAC address
+// is served like a VM's until the Lease is deleted or expires.
 package testclient
 
 import (
@@ -17,7 +17,7 @@ import (
 // Component is the value of v1alpha1.LabelComponent on the objects of 'kubectl oooi test'.
 const Component = "test"
 
-// MaxAge is the longest time that a client is registered, whatever its Lease says.
+// MaxAge is the longest time that a client is registered, even if its Lease expires later.
 const MaxAge = 10 * time.Minute
 
 // A Client is a registered DHCP client.

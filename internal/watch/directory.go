@@ -50,7 +50,7 @@ type manifestObject struct {
 	objects.Object
 }
 
-// watchDirectory sets the source and the tables of the Store to those of a folder.
+// watchDirectory sets the Store's source and tables to the files of a folder.
 func (s *Store) watchDirectory(dir string) {
 	d := newDirectorySource(dir, s.config.options(), s.log, func() {
 		s.notify(nil)
@@ -86,8 +86,8 @@ func (s *directorySource) run(ctx context.Context) {
 	}, directoryPoll)
 }
 
-// refresh reads the files if any of them changed, and reports that. The first file, ordered by path, that has an object takes
-// precedence. It returns an error if the folder cannot be read.
+// refresh reads the files if any of them changed, and reports whether one did. The first file, ordered by path, that
+// has an object takes precedence. It returns an error if the folder cannot be read.
 func (s *directorySource) refresh() (changed bool, err error) {
 	found, err := filesIn(s.dir)
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *directorySource) refresh() (changed bool, err error) {
 			if used := all[o.table][key]; used == nil {
 				all[o.table][key], owner[o.Object] = o.Object, path
 			} else if !reflect.DeepEqual(used, o.Object) { // identical copies are no duplicates: a must-gather has many
-				s.log.Warn("two files have the same object with different content; using that of the first path",
+				s.log.Warn("two files contain the same object with different content; using the first path",
 					"object", o.resource.kind+" "+key, "used", owner[used], "ignored", path)
 			}
 		}

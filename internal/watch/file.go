@@ -37,7 +37,7 @@ func (s *Store) load() {
 	saved := &fileContent{}
 	if !s.file.Load(saved, func() error {
 		if saved.Objects == nil {
-			return errors.New("the snapshot file has no objects")
+			return errors.New("the snapshot file contains no objects")
 		}
 		return nil
 	}) {

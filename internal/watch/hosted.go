@@ -235,7 +235,7 @@ func (m *hostedService) run(ctx context.Context) {
 		stopWatch()
 		stopWatch, inUse = func() {}, data
 		if data == nil {
-			m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, m.access.Key)
+			m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or lacks key %q", m.access.Secret, m.access.Key)
 			continue
 		}
 		w, err := m.serviceWatcher(data)

@@ -51,8 +51,8 @@ type Kept struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// CountKept returns the numbers of objects that disappeared from the API server and stay in use, by resource, without
-// resources that have none.
+// CountKept returns the numbers of objects that disappeared from the API server and stay in use, by resource;
+// resources without any are omitted.
 func CountKept(list []ResourceStatus) map[string]int {
 	kept := map[string]int{}
 	for i := range list {
@@ -84,8 +84,8 @@ func announced(list ...objects.Object) bool {
 	})
 }
 
-// ruleFor returns the rule for what a key selects. An Infra or ProxyServer that is watched by its name is the one that the
-// pod exists for: only the end of the pod ends its service.
+// ruleFor returns the rule for the objects that a key selects. An Infra or ProxyServer that is watched by its name is
+// the one that the pod exists for: only the end of the pod ends its service.
 func (r resource) ruleFor(key objectKey) keepRule {
 	if key.name != "" && (r.gvr == infraResource || r.gvr == proxyServerResource) {
 		return keepAlways
@@ -109,8 +109,7 @@ func (t *table) keepDeleted(key string, deleted objects.Object) bool {
 	return false
 }
 
-// keepUnlisted adds the objects to items, those of a list, that are kept although the list does not have them. The caller
-// must hold t.mu.
+// keepUnlisted adds kept objects that a list lacks to items, the objects of that list. The caller must hold t.mu.
 func (t *table) keepUnlisted(items map[string]objects.Object) {
 	outage := len(items) == 0
 	for key, o := range t.items {
@@ -218,7 +217,8 @@ func (t *table) expire() {
 	}
 }
 
-// restore sets the items before the first list: those of a snapshot file, of which some may have disappeared already.
+// restore sets the items before the first list, from a snapshot file, of whose objects some may have disappeared
+// already.
 func (t *table) restore(list []objects.Object, kept map[string]time.Time) {
 	if t.keep == keepNothing {
 		return
@@ -236,7 +236,7 @@ func (t *table) restore(list []objects.Object, kept map[string]time.Time) {
 	}
 }
 
-// keptState returns a description of the kept items, or nil if there are none.
+// keptState describes the kept items; nil without any.
 func (t *table) keptState() *Kept {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,7 +273,8 @@ func (s tables) keptObjects() []keptObject {
 	return list
 }
 
-// restore sets the objects before the first lists: those of a snapshot file, of which some may have disappeared already.
+// restore sets the objects before the first lists, from a snapshot file, of whose objects some may have disappeared
+// already.
 func (s tables) restore(added []model.Change, kept []keptObject) {
 	for _, t := range s {
 		var own []objects.Object

@@ -52,7 +52,7 @@ func (s Status) staleProblem(daemon string) *problem.Problem {
 	default:
 		return nil
 	}
-	p = WithDeniedRight(p.Because(evidence...))
+	p = WithDeniedRight(p.WithEvidence(evidence...))
 	return &p
 }
 
@@ -76,8 +76,8 @@ func (r *ResourceStatus) describe() string {
 	return r.Resource
 }
 
-// KeptProblems returns the problem of objects that disappeared from the API server and that a daemon still uses; none if there
-// are none.
+// KeptProblems returns the problem of objects that disappeared from the API server and that a daemon still uses;
+// empty without any.
 func KeptProblems(daemon string, resources []ResourceStatus) []problem.Problem {
 	var evidence []string
 	for i := range resources {
@@ -97,7 +97,7 @@ func KeptProblems(daemon string, resources []ResourceStatus) []problem.Problem {
 	if evidence == nil {
 		return nil
 	}
-	return []problem.Problem{problem.Warned(problem.ObjectsKept, model.Ref{}, "%s uses objects that disappeared from the API server", daemon).Because(evidence...)}
+	return []problem.Problem{problem.Warned(problem.ObjectsKept, model.Ref{}, "%s uses objects that disappeared from the API server", daemon).WithEvidence(evidence...)}
 }
 
 // SnapshotProblems returns the problem of a snapshot file that a daemon cannot write, by the error of the last write; none if
@@ -107,7 +107,7 @@ func SnapshotProblems(daemon, failure string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{problem.Warned(problem.SnapshotNotWritten, model.Ref{},
-		"%s cannot write its snapshot file, so that it has no data if it restarts while the API server is unavailable", daemon).Because(failure)}
+		"%s cannot write its snapshot file, so it starts without data if it restarts while the API server is unavailable", daemon).WithEvidence(failure)}
 }
 
 // OutdatedProblems returns the problem of a configuration file that a daemon has not loaded since it was changed; none if that is
@@ -116,7 +116,7 @@ func OutdatedProblems(daemon, path string, changed, now time.Time) []problem.Pro
 	if now.Sub(changed) < maxOutdated {
 		return nil
 	}
-	p := problem.Warned(problem.ConfigurationOutdated, model.Ref{}, "%s runs another configuration than that of %s", daemon, path)
+	p := problem.Warned(problem.ConfigurationOutdated, model.Ref{}, "%s runs a configuration that differs from %s", daemon, path)
 	p.Since = changed
 	return []problem.Problem{p}
 }

@@ -34,7 +34,7 @@ type resource struct {
 	selector string
 	// optional resources are treated like ones that are not served if the right to read them is missing.
 	optional bool
-	// keep is the rule for objects that disappear from the API server; ruleFor returns that of a watch.
+	// keep is the rule for objects that disappear from the API server; ruleFor returns the rule of a watch.
 	keep keepRule
 	// group, if set, returns the key under which table.grouped finds an object.
 	group func(objects.Object) string

@@ -26,8 +26,8 @@ func controlPlaneNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
-// backendNamespaces returns the namespaces of backends of proxies: those of control planes, and those that
-// the scope lists.
+// backendNamespaces returns the namespaces of proxies' backends: the control-plane namespaces and the namespaces
+// listed in the scope.
 func backendNamespaces(s model.Scope) []objectKey {
 	keys := controlPlaneNamespaces(s)
 	for _, namespace := range s.Namespaces {

@@ -58,7 +58,7 @@ const (
 	clientBurst = 100
 )
 
-// watchAPI sets the source and the tables of the Store to those of an API server.
+// watchAPI sets the Store's source and tables to an API server's objects.
 func (s *Store) watchAPI(config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = clientQPS, clientBurst

@@ -211,7 +211,7 @@ func (s *Store) notify(o objects.Object) {
 }
 
 // EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order. Until all resources have
-// been listed, they are those of the snapshot file, or none without one. The caller must not modify the result.
+// been listed, it returns the snapshot file's EndpointSlices, if any. The caller must not modify the result.
 func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	s.mu.Lock()
 	fromSource, kept := s.fromSource, s.objects
@@ -225,10 +225,10 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(kept.EndpointSlices), func(o *objects.EndpointSlice) bool { return o.Service() != service })
 }
 
-// SubscribeEndpoints calls f with each Service, "namespace/name", whose EndpointSlices changed, or with "" if those
-// of any Service may have changed. It does not call f before the first snapshot from the source. Goroutines that
-// read changes call f, so f must be fast and safe for concurrent use. cancel ends the subscription; a call may still
-// be running when it returns.
+// SubscribeEndpoints calls f with each Service, "namespace/name", whose EndpointSlices changed, or with "" if any
+// Service's may have changed. It does not call f before the first snapshot from the source. Goroutines that read
+// changes call f, so f must be fast and safe for concurrent use. cancel ends the subscription; a call may still be
+// running when it returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	return s.endpoints.Add(f)
 }
@@ -242,8 +242,7 @@ func (s *Store) Infra(name string) (infra *v1alpha1.Infra, exists bool) {
 	return infra, o != nil
 }
 
-// ProxyServer returns the last known version of a ProxyServer as Infra does, or nil if there is none that can be
-// decoded.
+// ProxyServer returns the last known version of a ProxyServer as Infra does, or nil if none was decoded.
 func (s *Store) ProxyServer(name string) *v1alpha1.ProxyServer {
 	p, _ := s.tables.object(proxyServerResource, name).(*v1alpha1.ProxyServer)
 	return p
@@ -310,7 +309,7 @@ func (s *Store) logProblems(now *model.Snapshot) {
 	}
 }
 
-// Snapshot returns the current snapshot, or nil if there is none yet.
+// Snapshot returns the current snapshot; nil before the first.
 func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 
 // Subscribe calls f after every new snapshot from the source, one call at a time. The goroutine that builds snapshots

@@ -19,7 +19,7 @@ import (
 // not kept.
 type table struct {
 	resource resource
-	key      objectKey // what is watched of the resource
+	key      objectKey // the watched part of the resource
 	// changed is called after every change: with the object before, nil if it was added, and now, nil if it was
 	// deleted; with nil and nil after a list.
 	changed func(before, now objects.Object)
@@ -142,8 +142,8 @@ func (t *table) Replace(list []any, _ string) error {
 	return nil
 }
 
-// replace replaces all objects by those of a list, except those that are kept. Equal objects are not replaced, so that snapshots
-// share them.
+// replace replaces all objects, except kept ones, by the objects of a list. Equal objects are not replaced, so that
+// snapshots share them.
 func (t *table) replace(items map[string]objects.Object) {
 	t.mu.Lock()
 	t.keepUnlisted(items)

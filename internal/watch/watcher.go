@@ -31,7 +31,7 @@ const (
 	// find a resource that the API server does not serve.
 	retryFirst = 200 * time.Millisecond
 	retryCap   = 3 * time.Second
-	// retryHosted is retryCap for watches of one hosted cluster, because there may be a thousand of them.
+	// retryHosted is retryCap for watches of one hosted cluster, because there may be a thousand such watches.
 	retryHosted = 20 * time.Second
 )
 
@@ -201,7 +201,7 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 		w.state.verb, w.state.err = verb, err.Error()
 		w.state.reason = cmp.Or(string(apierrors.ReasonForError(err)), reasonUnreachable)
 		w.state.missing = apierrors.IsNotFound(err) || w.resource.optional && apierrors.IsForbidden(err)
-		if before.connected || w.state.missing { // a missing resource is known to have no objects
+		if before.connected || w.state.missing { // a missing resource is known to be empty
 			w.state.lastSeen = now
 		}
 	}

@@ -35,13 +35,13 @@ func (o *options) parser(property string) views.Parser {
 func (o *options) parseSource(args []string) error {
 	known := []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}
 	if len(args) == 0 {
-		return errors.New("want one or more of hosted, mirrored, status")
+		return errors.New("must be one or more of hosted, mirrored, status")
 	}
 	for _, arg := range args {
 		source := model.AppsSource(arg)
 		switch {
 		case !slices.Contains(known, source):
-			return fmt.Errorf("%q: want one or more of hosted, mirrored, status", arg)
+			return fmt.Errorf("%q: must be one or more of hosted, mirrored, status", arg)
 		case slices.Contains(o.Sources, source):
 			return fmt.Errorf("duplicate %s", arg)
 		}
@@ -52,7 +52,7 @@ func (o *options) parseSource(args []string) error {
 
 func (o *options) parseSelector(args []string) error {
 	if len(args) != 1 || o.Selector != nil {
-		return errors.New("want one argument KEY=VALUE[,KEY=VALUE...], and one selector per block")
+		return errors.New("must have one argument KEY=VALUE[,KEY=VALUE...], once per block")
 	}
 	o.Selector = map[string]string{}
 	for pair := range strings.SplitSeq(args[0], ",") {
@@ -67,7 +67,7 @@ func (o *options) parseSelector(args []string) error {
 
 func (o *options) parseAllow(args []string) error {
 	if len(args) == 0 {
-		return errors.New("want one or more CIDRs")
+		return errors.New("must have one or more CIDRs")
 	}
 	for _, arg := range args {
 		prefix, err := netip.ParsePrefix(arg)

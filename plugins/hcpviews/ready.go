@@ -9,11 +9,11 @@ import (
 	"github.com/densityops/oooi/plugins/internal/views"
 )
 
-// Ready implements ready.Readiness. It returns true when every server block has objects to answer from, even if they are
-// from the snapshot file.
+// Ready implements ready.Readiness. It returns true when every server block has loaded objects, even from the
+// snapshot file.
 func (h *HCPViews) Ready() bool { return h.Loaded() }
 
-// Snapshots returns what is known about hosted clusters and Infras, one element for each configuration of the plugin.
+// Snapshots returns the snapshot of hosted clusters and Infras for each configuration of the plugin.
 func Snapshots() []*model.Snapshot { return views.Snapshots() }
 
 // Statuses returns the state of the store of each configuration of the plugin.

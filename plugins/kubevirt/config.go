@@ -33,7 +33,7 @@ type config struct {
 const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot, test-clients, host, vms"
 
 // parse parses the arguments. CoreDHCP splits them at white space, which a selector may contain: words after
-// selector= that are not known arguments belong to the selector.
+// selector= that are not known arguments are part of the selector.
 func parse(args []string) (config, error) {
 	values := map[string]string{}
 	var last string
@@ -68,10 +68,10 @@ func newConfig(values map[string]string) (config, error) {
 	}
 	namespace, name, _ := strings.Cut(c.network, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return config{}, fmt.Errorf("kubevirt: network=%s: want the namespace/name of a NetworkAttachmentDefinition", c.network)
+		return config{}, fmt.Errorf("kubevirt: network=%s: must be the namespace/name of a NetworkAttachmentDefinition", c.network)
 	}
 	if of, infra, _ := strings.Cut(c.testClients, "/"); c.testClients != "" && (of == "" || infra == "" || strings.Contains(infra, "/")) {
-		return config{}, fmt.Errorf("kubevirt: test-clients=%s: want the namespace/name of an Infra", c.testClients)
+		return config{}, fmt.Errorf("kubevirt: test-clients=%s: must be the namespace/name of an Infra", c.testClients)
 	}
 	if _, err := parseHosts(c.hosts); err != nil {
 		return config{}, err
@@ -81,7 +81,7 @@ func newConfig(values map[string]string) (config, error) {
 	case "false":
 		c.withoutVMs = true
 	default:
-		return config{}, fmt.Errorf("kubevirt: vms=%s: want true or false", vms)
+		return config{}, fmt.Errorf("kubevirt: vms=%s: must be true or false", vms)
 	}
 	if c.context != "" && c.kubeconfig == "" {
 		return config{}, errors.New("kubevirt: context requires kubeconfig")

@@ -142,8 +142,8 @@ func (d *directory) ReportRefused(all map[vm.Interface]string) {
 	d.refused = refused
 }
 
-// Exists implements vm.Directory. A VM that does not run keeps its interfaces. One that runs has only those of its
-// instance, and those of which it is unknown whether they are on the network: their addresses may be in use.
+// Exists implements vm.Directory. A stopped VM keeps its interfaces. A running VM has only its instance's interfaces,
+// and interfaces that may be on the network, since their addresses may be in use.
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

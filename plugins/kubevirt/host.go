@@ -18,7 +18,7 @@ func parseHosts(text string) ([]*instance, error) {
 		fields := strings.Split(value, ",")
 		mac := normalizeMAC(fields[0])
 		if mac == "" {
-			return nil, fmt.Errorf("kubevirt: host=%s: want MAC[,hostname=NAME][,address=ADDRESS]", value)
+			return nil, fmt.Errorf("kubevirt: host=%s: must be MAC[,hostname=NAME][,address=ADDRESS]", value)
 		}
 		of := dhcplease.HostInterface(mac)
 		i := &instance{Namespace: of.Namespace, Name: of.VM, host: true, Interfaces: []nic{{Name: of.Name, MAC: mac}}}
@@ -31,7 +31,7 @@ func parseHosts(text string) ([]*instance, error) {
 			case key == "address" && err == nil && address.Is4() && address.IsGlobalUnicast() && i.Addresses == "":
 				i.Addresses = word
 			default:
-				return nil, fmt.Errorf("kubevirt: host=%s: %q: want hostname=NAME or address=IPV4ADDRESS, each once", value, field)
+				return nil, fmt.Errorf("kubevirt: host=%s: %q: must be hostname=NAME or address=IPV4ADDRESS, each once", value, field)
 			}
 		}
 		if taken[mac] || taken[i.Addresses] {

@@ -13,8 +13,8 @@ type claim struct {
 	instance *instance
 }
 
-// compareClaims orders claims by precedence: those of test clients come last, before them those of instances that have
-// ended, then the older one precedes.
+// compareClaims orders claims by precedence: running instances, ended instances, then test clients, each from the
+// oldest.
 func compareClaims(a, b claim) int {
 	final := func(c claim) int {
 		switch {

@@ -73,8 +73,8 @@ func (i *instance) GetName() string                   { return i.Name }
 func (i *instance) GetUID() types.UID                 { return i.UID }
 func (i *instance) GetCreationTimestamp() metav1.Time { return i.Created }
 
-// GetDeletionTimestamp returns a time, which is not that of the object, if the object has a deletion timestamp. Package
-// watch tells a deletion from a disappearance by it.
+// GetDeletionTimestamp returns a non-nil time, but not the object's, if the object has a deletion timestamp. Package
+// watch uses it to distinguish a deletion from a disappearance.
 func (i *instance) GetDeletionTimestamp() *metav1.Time {
 	if !i.Deleted {
 		return nil
@@ -82,7 +82,7 @@ func (i *instance) GetDeletionTimestamp() *metav1.Time {
 	return &i.Created
 }
 
-// owner returns the name of the VirtualMachine that controls the instance, or that of the instance if none does.
+// owner returns the name of the VirtualMachine that controls the instance, or the instance's name if none does.
 func (i *instance) owner() string {
 	if i.Machine != "" {
 		return i.Machine
@@ -203,8 +203,8 @@ func (r *rawInstance) attachments(namespace string) []attachment {
 	return list
 }
 
-// mac returns the MAC address of an interface: that of the spec, or else the one that the hypervisor reports.
-// Addresses that only the guest reports are ignored, because the guest chooses them.
+// mac returns the MAC address of an interface from the spec, or else from the hypervisor. Addresses that only the
+// guest reports are ignored, because the guest chooses them.
 func (r *rawInstance) mac(name string) string {
 	for _, i := range r.Spec.Domain.Devices.Interfaces {
 		if mac := normalizeMAC(i.MACAddress); i.Name == name && mac != "" {

@@ -16,7 +16,7 @@ import (
 )
 
 // networks has the identities of the networks of NetworkAttachmentDefinitions, and compares them with the plugin's
-// network. The zero value knows none, so only interfaces that name the plugin's NetworkAttachmentDefinition are on it.
+// network. With the zero value, only interfaces that name the plugin's NetworkAttachmentDefinition are on it.
 type networks struct {
 	// own is the plugin's NetworkAttachmentDefinition, "namespace/name".
 	own string
@@ -25,8 +25,8 @@ type networks struct {
 	// identity is the last known identity of the plugin's network; empty if it has never been known. It remains if the
 	// NetworkAttachmentDefinition is deleted or invalid, because that detaches no VM.
 	identity string
-	// identities are those of the NetworkAttachmentDefinitions that exist, by "namespace/name"; empty for one that does not
-	// identify its network.
+	// identities are the identities of existing NetworkAttachmentDefinitions, by "namespace/name"; empty for one that
+	// does not identify its network.
 	identities map[string]string
 }
 
@@ -119,8 +119,8 @@ func (i *instance) had(a attachment) bool {
 	return at < 0 || i.attachments[at].network == a.network
 }
 
-// networkNamespaces returns the namespaces whose NetworkAttachmentDefinitions are read: those of the VMs and that of the
-// plugin's network, or one empty string for all.
+// networkNamespaces returns the namespaces whose NetworkAttachmentDefinitions are read: the VMs' namespaces and the
+// namespace of the plugin's network, or one empty string for all.
 func (c config) networkNamespaces() []string {
 	if c.namespaces == "" {
 		return []string{""}

@@ -37,8 +37,8 @@ type State struct {
 	Clients []Client `json:"clients"`
 	// Infra is the Infra whose test clients are served, "namespace/name"; empty for none.
 	Infra string `json:"infra,omitempty"`
-	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface", without those
-	// of instances that have ended or are being deleted. The first one is served.
+	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface",
+	// without interfaces of instances that have ended or are being deleted. The first one is served.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
 	// Unknown are MAC addresses that belong to no VM and have requested addresses, the last one first.
 	Unknown []UnknownClient `json:"unknown,omitempty"`
@@ -77,7 +77,7 @@ func Ready() bool {
 	return d == nil || d.ready()
 }
 
-// Warnings returns messages for users about faults that do not prevent replies; nil if there are none.
+// Warnings returns messages for users about faults that do not prevent replies; nil without any.
 func Warnings() []string {
 	d := processDirectory()
 	if d == nil {
@@ -169,7 +169,7 @@ var (
 	problemsDesc   = desc("problems", "VMs with an ignored annotation or a refused reservation.")
 	keptDesc       = prometheus.NewDesc("coredhcp_kubevirt_kept_objects",
 		"Number of objects that disappeared from the API server and stay in use, by resource.", []string{"resource"}, nil)
-	unknownDesc = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
+	unknownDesc = desc("unknown_total", "Packets dropped because no VM in the scope has their MAC address.")
 )
 
 // Collector returns a collector of the plugin's metrics.

@@ -133,7 +133,7 @@ func (c *testClients) replace(list []objects.Object) {
 	}
 }
 
-// remove ends the service of a test client, whose address is then free.
+// remove unregisters a test client and frees its address.
 func (c *testClients) remove(at key) {
 	c.mu.Lock()
 	timer := c.timers[at]

@@ -15,7 +15,7 @@ import (
 const (
 	// maxUnknown limits the unknown MAC addresses that are remembered, since any host on the VLAN can send packets.
 	maxUnknown = 64
-	// unknownPause is the time after the last request after which those of an address count from the start.
+	// unknownPause is the time without requests after which an address's count restarts.
 	unknownPause = 10 * time.Minute
 	// ethernetAddress is the length of an Ethernet address.
 	ethernetAddress = 6
@@ -45,8 +45,9 @@ func newUnknownClients() *unknownClients {
 	return &unknownClients{last: last}
 }
 
-// observe remembers a request for an address, and forgets a client that selects a server, which is another one. It ignores
-// other packets, and probes of oooi. It forgets the address that has been silent for the longest time if there are too many.
+// observe records a request for an address, and removes a client that selects another server. It ignores other
+// packets, and oooi's probes. If there are too many addresses, it removes the one without a request for the longest
+// time.
 func (u *unknownClients) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	t := req.MessageType()
 	if len(req.ClientHWAddr) != ethernetAddress || t != dhcpv4.MessageTypeDiscover && t != dhcpv4.MessageTypeRequest || req.ClassIdentifier() == probe.DHCPClass {

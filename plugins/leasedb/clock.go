@@ -6,7 +6,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// steadyClock is a clock that follows elapsed time only. It does not jump with the system clock.
+// steadyClock is a monotonic clock. It does not jump with the system clock.
 type steadyClock struct {
 	clock.RealClock
 

@@ -100,7 +100,7 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-func (p *parser) one(key, fallback string) string {
+func (p *parser) value(key, fallback string) string {
 	if v := p.values[key]; v != nil {
 		return v[0]
 	}
@@ -109,9 +109,9 @@ func (p *parser) one(key, fallback string) string {
 
 func (p *parser) parse() {
 	c := &p.c
-	c.store = p.one("store", "")
+	c.store = p.value("store", "")
 	if _, ok := storeArguments[c.store]; !ok {
-		p.fail("store=%s: want %s or %s", c.store, storeKubernetes, storeBolt)
+		p.fail("store=%s: must be %s or %s", c.store, storeKubernetes, storeBolt)
 		return
 	}
 	known := slices.Concat(commonArguments, storeArguments[c.store])
@@ -120,16 +120,16 @@ func (p *parser) parse() {
 			p.fail("%s=%s: unknown argument for store=%s; expected one of %s", key, v[0], c.store, strings.Join(known, ", "))
 		}
 	}
-	c.file, c.namespace, c.snapshot = p.one("file", ""), p.one("namespace", ""), p.one("snapshot", "")
-	c.kubeconfig, c.context = p.one("kubeconfig", ""), p.one("context", "")
+	c.file, c.namespace, c.snapshot = p.value("file", ""), p.value("namespace", ""), p.value("snapshot", "")
+	c.kubeconfig, c.context = p.value("kubeconfig", ""), p.value("context", "")
 	switch c.store {
 	case storeBolt:
-		c.pool = p.one("pool", defaultPool)
+		c.pool = p.value("pool", defaultPool)
 		if c.file == "" {
 			p.fail("file is missing; set it to the lease file, on a volume that outlives the process")
 		}
 	case storeKubernetes:
-		c.pool = p.one("pool", "")
+		c.pool = p.value("pool", "")
 		if c.namespace == "" || c.pool == "" {
 			p.fail("namespace or pool is missing; set the namespace of the Leases, and a pool name that all replicas on the network share")
 		}
@@ -138,20 +138,20 @@ func (p *parser) parse() {
 		}
 	}
 	if !poolName.MatchString(c.pool) {
-		p.fail("pool=%s: want at most 200 lower-case letters, digits, dots and hyphens, the first and last a letter or digit", c.pool)
+		p.fail("pool=%s: must be at most 200 lower-case letters, digits, dots and hyphens, the first and last a letter or digit", c.pool)
 	}
 	c.lease = p.duration("lease", defaultLease, minLease, maxLease)
 	c.quarantine = p.duration("quarantine", defaultQuarantine, 0, maxLease)
-	if text := p.one("probe", ""); text != "" {
+	if text := p.value("probe", ""); text != "" {
 		var err error
 		if c.probe, err = strconv.Atoi(text); err != nil || c.probe < 1 || c.probe > maxProbe {
-			p.fail("probe=%s: want the number of free addresses to probe in advance, from 1 to %d", text, maxProbe)
+			p.fail("probe=%s: must be the number of free addresses to probe in advance, from 1 to %d", text, maxProbe)
 		}
 	}
 	for _, text := range p.values["relay"] {
 		relays, err := netip.ParsePrefix(text)
 		if err != nil || !relays.Addr().Is4() || relays != relays.Masked() {
-			p.fail("relay=%s: want the IPv4 network of relay agents, such as 198.51.100.0/24", text)
+			p.fail("relay=%s: must be the IPv4 network of relay agents, such as 198.51.100.0/24", text)
 		}
 		c.relays = append(c.relays, relays)
 	}
@@ -164,13 +164,13 @@ func (c *config) servesRelay(agent netip.Addr) bool {
 }
 
 func (p *parser) duration(key string, fallback, shortest, longest time.Duration) time.Duration {
-	text := p.one(key, "")
+	text := p.value(key, "")
 	if text == "" {
 		return fallback
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < shortest || d > longest || d%time.Second != 0 {
-		p.fail("%s=%s: want whole seconds between %s and %s, such as 90m", key, text, shortest, longest)
+		p.fail("%s=%s: must be whole seconds between %s and %s, such as 90m", key, text, shortest, longest)
 	}
 	return d
 }
@@ -179,8 +179,8 @@ func (p *parser) duration(key string, fallback, shortest, longest time.Duration)
 func (p *parser) network() {
 	c := &p.c
 	var err error
-	if c.cidr, err = netip.ParsePrefix(p.one("cidr", "")); err != nil || !c.cidr.Addr().Is4() || c.cidr != c.cidr.Masked() {
-		p.fail("cidr=%s: want the IPv4 network of the clients, such as 192.0.2.0/24", p.one("cidr", ""))
+	if c.cidr, err = netip.ParsePrefix(p.value("cidr", "")); err != nil || !c.cidr.Addr().Is4() || c.cidr != c.cidr.Masked() {
+		p.fail("cidr=%s: must be the IPv4 network of the clients, such as 192.0.2.0/24", p.value("cidr", ""))
 		return
 	}
 	c.protected = p.ranges("protected")
@@ -205,14 +205,14 @@ func (p *parser) network() {
 // server parses the address of this server. Clients renew at that address, so it must be in their network, unless
 // they reach it through a relay agent.
 func (p *parser) server() {
-	c, text := &p.c, p.one("server", "")
+	c, text := &p.c, p.value("server", "")
 	var err error
 	if c.server, err = netip.ParseAddr(text); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
-		p.fail("server=%s: want the IPv4 address at which clients reach this server", text)
+		p.fail("server=%s: must be the IPv4 address at which clients reach this server", text)
 	}
-	relayed, err := strconv.ParseBool(p.one("relayed", "false"))
+	relayed, err := strconv.ParseBool(p.value("relayed", "false"))
 	if err != nil {
-		p.fail("relayed=%s: want true or false", p.one("relayed", ""))
+		p.fail("relayed=%s: must be true or false", p.value("relayed", ""))
 	}
 	switch {
 	case !c.cidr.Contains(c.server) && !relayed:
@@ -244,7 +244,7 @@ func (p *parser) ranges(key string) []v1alpha1.AddressRange {
 			err = fmt.Errorf("not inside cidr=%v", p.c.cidr)
 		}
 		if err != nil {
-			p.fail("%s=%s: %w: want %s inside cidr", key, text, err, syntax)
+			p.fail("%s=%s: %w; must be %s inside cidr", key, text, err, syntax)
 			continue
 		}
 		list = append(list, r)

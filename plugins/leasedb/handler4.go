@@ -120,10 +120,10 @@ func (i *instance) server4(req *dhcpv4.DHCPv4) (netip.Addr, bool) {
 // release4 handles DECLINE and RELEASE, which get no reply.
 func (i *instance) release4(req *dhcpv4.DHCPv4, c pool.Client) pool.Reason {
 	server, chosen := i.server4(req)
-	ours := !chosen || server == i.config.server
+	selected := !chosen || server == i.config.server
 	if req.MessageType() == dhcpv4.MessageTypeDecline {
 		if addr, ok := address(req.RequestedIPAddress()); ok {
-			return i.pool.Decline(i.ctx, c, addr, ours)
+			return i.pool.Decline(i.ctx, c, addr, selected)
 		}
 		return pool.ReasonMalformed
 	}
@@ -131,7 +131,7 @@ func (i *instance) release4(req *dhcpv4.DHCPv4, c pool.Client) pool.Reason {
 	switch {
 	case !ok:
 		return pool.ReasonMalformed
-	case !ours:
+	case !selected:
 		return pool.ReasonOtherServer
 	default:
 		return i.pool.Release(i.ctx, c, addr)

@@ -13,7 +13,7 @@ import (
 // maxIdentity is the maximum length of an identifier in bytes. Longer ones are replaced by their hash.
 const maxIdentity = 64
 
-// vmClient returns the client of a VM interface by MAC address, and whether the directory knows it.
+// vmClient returns the client of a VM interface by MAC address, and whether the directory contains it.
 func (i *instance) vmClient(mac net.HardwareAddr) (pool.Client, bool) {
 	m, ok := i.directory.Lookup(mac)
 	if !ok {

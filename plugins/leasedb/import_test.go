@@ -49,7 +49,7 @@ func testImport(t *testing.T, arguments string) {
 		assignment("old", old.String(), 9), assignment("moved", other(netip.MustParseAddr(first), netip.MustParseAddr(second)), 8),
 	}
 	outcome := []string{
-		"new", "not in the ranges of the pool", "new", "bound to another", "want namespace/vm/interface", "has another address, " + first,
+		"new", "not in the ranges of the pool", "new", "bound to another", "must be namespace/vm/interface", "has another address, " + first,
 		"kept", "has another address, " + moved.String(),
 	}
 	check := func(write bool, want []string) {

@@ -94,7 +94,7 @@ func (i *instance) enter() bool {
 	return true
 }
 
-// close stops the instance once all messages are handled. Each of them has a timeout of its own.
+// close stops the instance once all messages are handled. Each has a separate timeout.
 func (i *instance) close(ctx context.Context) error {
 	i.mu.Lock()
 	i.closed = true

@@ -61,7 +61,8 @@ func Protect(args []string, addrs []netip.Addr) []string {
 	return args
 }
 
-// Protected returns the single addresses of clients' networks that all pools protect: those of the gateway and of servers.
+// Protected returns the single addresses of clients' networks that all pools protect: the addresses of the gateway
+// and of servers.
 func Protected() []netip.Addr {
 	var list []netip.Addr
 	for _, i := range running() {

@@ -135,14 +135,14 @@ const (
 
 // An Operation has the last results of one operation of a store, such as put.
 type Operation struct {
-	// Succeeded and Failed are the times of the last success and the last failure; zero for none. An answer that the
-	// binding is another one, or does not exist, is a success.
+	// Succeeded and Failed are the times of the last success and the last failure; zero for none. A reply that the
+	// binding differs or does not exist is a success.
 	Succeeded time.Time `json:"succeeded,omitzero"`
 	Failed    time.Time `json:"failed,omitzero"`
 	// Error is the error of the last failure.
 	Error string `json:"error,omitempty"`
-	// Failing is the number of clients for which the operation failed last, at most 1000, and Since is when there were none
-	// last.
+	// Failing is the number of clients for which the operation failed last, at most 1000, and Since is when Failing
+	// was last 0.
 	Failing int       `json:"failing,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 }

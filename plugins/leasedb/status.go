@@ -16,8 +16,8 @@ type State struct {
 	Store string `json:"store"`
 	At    string `json:"at"`
 	CIDR  string `json:"cidr"`
-	// Server is the address of this server, and Protected are the single addresses that are leased to no client: those of the
-	// gateway and of servers, this one included.
+	// Server is the address of this server, and Protected are single addresses that are never leased: the addresses
+	// of the gateway and of servers, including this one.
 	Server    netip.Addr   `json:"server"`
 	Protected []netip.Addr `json:"protected,omitempty"`
 	// Machines is set if addresses belong to VMs. Otherwise leases expire.
@@ -62,8 +62,7 @@ type (
 	Unrenewed = pool.Unrenewed
 )
 
-// Status returns the states of all pools in the order of the configuration. The result is empty, not nil, if there are
-// none.
+// Status returns the states of all pools in the order of the configuration. The result is never nil.
 func Status() []State {
 	states := []State{}
 	for _, i := range running() {
@@ -86,8 +85,7 @@ func Status() []State {
 	return states
 }
 
-// Warnings returns messages for users about faults that do not prevent replies to known clients; nil if there
-// are none.
+// Warnings returns messages for users about faults that do not prevent replies to known clients; nil without any.
 func Warnings() []string {
 	var list []string
 	add := func(i *instance, what, why string) {

@@ -43,7 +43,7 @@ func TestWarnings(t *testing.T) {
 	}
 
 	i.pool.Collect(t.Context())
-	expectWarning("the store had no bindings although the network has VMs")
+	expectWarning("the store contained no bindings although the network has VMs")
 	addr := dora(t, i, mac(1))
 	i.pool.Collect(t.Context())
 	expectWarning("")

@@ -44,7 +44,7 @@ func newMetrics(inFlight func() int) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 11), // 10 us to 10 s
 		}, []string{"type"}),
 		probes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "coredhcp_dhcp4_probes_total", Help: "Broadcast requests of our other pods that probe whether DHCP receives them.",
+			Name: "coredhcp_dhcp4_probes_total", Help: "Broadcast probes received from other oooi pods.",
 		}),
 		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "coredhcp_dhcp4_in_flight", Help: "Packets that wait for or are processed by the plugins.",

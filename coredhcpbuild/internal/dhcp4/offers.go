@@ -38,8 +38,8 @@ type offers struct {
 
 func newOffers() *offers { return &offers{clients: newRecent[Offered](maxOffered)} }
 
-// requestsNone reports whether a client may ignore offers: one that boots from the network ignores those without a boot
-// file, and our probes lease nothing.
+// requestsNone reports whether a client may ignore offers. A network boot client ignores offers without a boot file,
+// and oooi's probes do not lease.
 func requestsNone(req *dhcpv4.DHCPv4) bool {
 	class := req.ClassIdentifier()
 	return class == probe.DHCPClass || strings.HasPrefix(class, "PXEClient") || strings.HasPrefix(class, "HTTPClient")

@@ -38,7 +38,7 @@ type Heard struct {
 	MACs []string `json:"macs,omitempty"`
 }
 
-// others hears the messages of DHCP servers on the networks of this host. It is safe for concurrent use.
+// others records the messages of DHCP servers on this host's networks. It is safe for concurrent use.
 type others struct {
 	clients []*client
 
@@ -75,7 +75,8 @@ func (o *others) listen(ctx context.Context, servers []net.UDPAddr) error {
 	return nil
 }
 
-// networkHeader is the offset that the kernel's packet filter translates to that of the IP header (SKF_NET_OFF).
+// networkHeader is the offset that the kernel's packet filter translates to the offset of the IP header
+// (SKF_NET_OFF).
 const networkHeader = 0xfff00000
 
 // ignoreOwn drops packets from this host: the kernel delivers its own broadcasts as well.
@@ -147,7 +148,7 @@ func (o *others) observe(message *dhcpv4.DHCPv4, from netip.Addr, own net.Hardwa
 	o.heard = o.heard[:min(len(o.heard), maxHeard)]
 }
 
-// Heard returns the messages of DHCP servers that this host heard, its own excluded, the last ones first.
+// Heard returns the messages received from other DHCP servers, the latest first.
 func (s *Server) Heard() []Heard {
 	s.others.mu.Lock()
 	defer s.others.mu.Unlock()
@@ -173,7 +174,7 @@ func (c *client) inform(pool string) error {
 	}
 	own := ownAddress(device, net.IPv4zero)
 	if own == nil {
-		return errors.New("the device has no IPv4 address")
+		return errors.New("the device lacks an IPv4 address")
 	}
 	request, err := dhcpv4.NewInform(c.mac, own, dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)), dhcpv4.WithGeneric(poolOption, []byte(pool)))
 	if err != nil {

@@ -19,13 +19,13 @@ func (p packet) isProbe() bool {
 }
 
 // answerProbe replies to a probe with this server's identifier, and the class by which replicas recognize each other, at the
-// address and port from which one of oooi's pods or a replica sent it. Other hosts get no reply, since they may belong to another
-// Infra on the VLAN. Only failures of replies to clients are counted.
+// address and port from which one of oooi's pods or a replica sent it. Other hosts get no reply, since they may
+// belong to another Infra. Only failures of replies to clients are counted.
 func (s *Server) answerProbe(p packet, from *net.UDPAddr) {
 	sender, _ := netip.AddrFromSlice(from.IP.To4())
 	replica := s.options.Pool != "" && string(p.req.Options.Get(poolOption)) == s.options.Pool
-	ours := replica || s.options.Probers != nil && slices.Contains(s.options.Probers(), sender)
-	if !ours || !p.req.ClientIPAddr.Equal(from.IP) || from.IP.Equal(p.self()) { // Ask
+	known := replica || s.options.Probers != nil && slices.Contains(s.options.Probers(), sender)
+	if !known || !p.req.ClientIPAddr.Equal(from.IP) || from.IP.Equal(p.self()) { // Ask
 		return
 	}
 	s.metrics.probes.Inc()

@@ -11,7 +11,7 @@ import (
 // maxWaiting is the maximum number of packets of one client that wait, in addition to the one being handled.
 const maxWaiting = 4
 
-// A queue handles packets: those of one client in order, those of different clients concurrently, up to a limit.
+// A queue handles packets from different clients concurrently, up to a limit, and packets from one client in order.
 type queue struct {
 	handle func(packet)
 	limit  int

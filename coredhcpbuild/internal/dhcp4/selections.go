@@ -20,8 +20,9 @@ const (
 )
 
 // A Selection is a DHCP server that clients selected, by the server identifier of their last REQUEST or DECLINE, which they
-// broadcast (RFC 2131, section 4.3.2), or by the destination of their last renewal. A server that answers on the same network is
-// among them. A client whose last REQUEST was a broadcast without a server identifier has selected none.
+// broadcast (RFC 2131, section 4.3.2), or by the destination of their last renewal. They include a server that
+// replies on the same network. A client whose last REQUEST was a broadcast without a server identifier has not
+// selected a server.
 type Selection struct {
 	Server netip.Addr `json:"server"`
 	// Clients is the number of clients whose last selection was the server.
@@ -65,8 +66,8 @@ func (s *selections) observe(req *dhcpv4.DHCPv4, to net.IP, at time.Time) {
 	}
 }
 
-// newRecent returns an empty list of at most size clients by MAC address. It forgets the client that was added, or added
-// again, the longest time ago.
+// newRecent returns an empty list of at most size clients by MAC address. It drops the client that was added, or
+// added again, the longest time ago.
 func newRecent[T any](size int) *simplelru.LRU[[6]byte, T] {
 	list, err := simplelru.NewLRU[[6]byte, T](size, nil)
 	if err != nil {
@@ -75,7 +76,7 @@ func newRecent[T any](size int) *simplelru.LRU[[6]byte, T] {
 	return list
 }
 
-// list returns the selections sorted by server; empty, not nil, if there are none.
+// list returns the selections sorted by server; empty, never nil.
 func (s *selections) list() []Selection {
 	type client struct {
 		mac [6]byte

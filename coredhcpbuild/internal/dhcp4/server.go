@@ -34,7 +34,7 @@ type Options struct {
 	Limit int
 	// Drain is the maximum time at shutdown to reply to packets that have been read.
 	Drain time.Duration
-	// Probers returns the addresses of our pods, whose probes get a reply.
+	// Probers returns the addresses of oooi's pods, whose probes get a reply.
 	Probers func() []netip.Addr
 	// Pool identifies the leases that replicas share, by which they recognize each other; empty for a server without replicas.
 	Pool string

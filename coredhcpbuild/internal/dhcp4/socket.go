@@ -77,7 +77,8 @@ func (p packet) self() net.IP {
 	return ownAddress(device, near)
 }
 
-// ownAddress returns the IPv4 address of a device whose network contains near, or else the first one, or nil.
+// ownAddress returns the device's IPv4 address whose network contains near, else the device's first IPv4 address,
+// else nil.
 func ownAddress(device *net.Interface, near net.IP) net.IP {
 	addresses, err := device.Addrs()
 	if err != nil {

@@ -69,7 +69,7 @@ func checkCluster(s *Site) []Finding {
 		}
 		return nil
 	}
-	f := failed(s.Ref(), "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A", "the Infra has no hosted cluster")
+	f := failed(s.Ref(), "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A", "the Infra lacks a hosted cluster")
 	for _, p := range s.Snapshot.Problems {
 		if p.Object == s.Ref() && slices.Contains([]model.Reason{model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous,
 			model.ReasonConsentMissing}, p.Reason) {

@@ -5,7 +5,7 @@ import "github.com/miekg/dns"
 // Kind is the kind of an answer. Its String is the value of the label answer of metrics.
 type Kind uint8
 
-// Kinds of answers of a node.
+// Kinds of answers.
 const (
 	Success Kind = iota
 	NoData
@@ -68,7 +68,7 @@ func (n *Node) authority(qtype uint16) *Zone {
 func (n *Node) recordsA(qname string) []dns.RR {
 	switch {
 	case n.hasSingleA:
-		return oneA(qname, n.ttl, n.a)
+		return singleA(qname, n.ttl, n.a)
 	case n.addresses == nil:
 		return nil
 	default:

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// An index is an immutable hash table of nodes by name. Its copies share the pages that do not differ, so that a change
-// of a few names costs little if there are many. The zero index is empty.
+// An index is an immutable hash table of nodes by name. Its copies share unchanged pages, so that changing a few of
+// many names is cheap. The zero index is empty.
 type index struct {
 	pages []*page
 	mask  uint32 // number of buckets - 1
@@ -17,13 +17,13 @@ type index struct {
 	labels int
 }
 
-// A page has some of the buckets, one after the other. A bucket has the nodes with the same bits of their hash.
+// A page contains consecutive buckets. A bucket contains the nodes whose hashes share the bits in mask.
 type page struct {
 	ends    [pageSize]uint16 // of the buckets in entries
 	entries []entry
 }
 
-// pageSize is the number of buckets of a page of an index that has as many.
+// pageSize is the number of buckets in a page, unless the index has fewer.
 const pageSize = 16
 
 type entry struct {
@@ -35,10 +35,10 @@ type entry struct {
 // as large or small before the index is built again.
 const bucketSize = 6
 
-// hashSeed is random, so that names whose hashes collide cannot be chosen.
+// hashSeed is random, so that clients cannot choose names with colliding hashes.
 var hashSeed = uint32(maphash.String(maphash.MakeSeed(), ""))
 
-// hashByte returns the hash (FNV-1a) of a byte and those that follow it in a name, of which hash is the hash.
+// hashByte adds the preceding byte of a name to hash, the hash (FNV-1a) of the bytes after it.
 func hashByte(hash uint32, c byte) uint32 { return (hash ^ uint32(c)) * 16777619 }
 
 func hashOf(name string) uint32 {
@@ -52,7 +52,7 @@ func hashOf(name string) uint32 {
 // bucketOf returns the number of a hash's bucket.
 func (x *index) bucketOf(hash uint32) uint32 { return (hash ^ hash>>15) & x.mask }
 
-// find returns the node with a name and its hash, or nil if there is none.
+// find returns the node with a name and its hash, or nil.
 func (x *index) find(hash uint32, name []byte) *Node {
 	if x.size == 0 {
 		return nil

@@ -23,7 +23,7 @@ type Zone struct {
 	// Fields that every query reads come first, in one cache line.
 	ttls [Apps + 1]uint32
 	part Part // the part that the zone belongs to
-	open bool // names that do not exist belong to a plugin that the tree does not serve
+	open bool // names that do not exist are left to a plugin that the tree does not serve
 
 	// Origin is the zone's name, in lower case and with a trailing dot.
 	Origin string
@@ -68,8 +68,8 @@ func (z *Zone) additional() []dns.RR {
 	return append(addressesA(z.server, z.ttl(), z.glue), addressesAAAA(z.server, z.ttl(), z.glue)...)
 }
 
-// oneA returns the A record of a name with one IPv4 address, which most answers are, with one allocation.
-func oneA(owner string, ttl uint32, address [4]byte) []dns.RR {
+// singleA returns the A record of a name with one IPv4 address, the most frequent answer, with one allocation.
+func singleA(owner string, ttl uint32, address [4]byte) []dns.RR {
 	one := &struct {
 		rrs [1]dns.RR
 		a   dns.A

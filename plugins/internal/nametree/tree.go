@@ -1,6 +1,6 @@
 // Package nametree builds the tree of DNS names of a view of the model, and answers queries from it.
 //
-// A Tree is immutable. It holds names instead of records, so that the data of a query fits into the CPU's caches: a
+// A Tree is immutable. It contains names instead of records, so that a query's data fits into the CPU's caches: a
 // thousand clusters have many names but few addresses. Names exist as in RFC 4592 and RFC 8020: parents of a name
 // exist as empty non-terminals, and nothing exists below a name that does not.
 package nametree
@@ -29,13 +29,13 @@ const (
 	Apps
 )
 
-// A Tree contains all names of one view: those of several parts of the model's view, which have no names in common.
+// A Tree contains all names of one view: several parts of the model's view, with disjoint names.
 type Tree struct {
 	index index
 	parts []*nodes // in the order of the views that the tree was built from
 }
 
-// nodes are the nodes of one part: those with a name, and those of the rest.
+// nodes is a linked list of the nodes of one part.
 type nodes struct {
 	list []Node
 	rest *nodes // nil for none
@@ -56,7 +56,7 @@ type Node struct {
 	name string // in lower case and without a trailing dot
 	// Zone is the zone that contains the name.
 	Zone *Zone
-	// Wildcard answers for all names below the node that do not exist themselves; nil if there is no wildcard.
+	// Wildcard answers for all names below the node that do not exist; nil without a wildcard.
 	Wildcard *Node
 	// Part is the part that answers for the name, or 0 if it belongs to a part that the tree does not serve.
 	Part Part
@@ -90,7 +90,7 @@ func (n *Node) setAddresses(addresses *[]netip.Addr) {
 type TTLs map[Part]uint32
 
 // New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. own are the
-// addresses of this server: name servers that have no address in the view get them.
+// addresses of this server: name servers without an address in the view get them.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	return &Tree{index: (&index{}).with(nil, buildNodes(view, ttls, serial, own).appendTo(nil))}
 }
@@ -151,7 +151,7 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 		}
 	}
 	apps := outermostFirst(view.Apps)
-	var zones []*model.App // zones of their own
+	var zones []*model.App // with separate zones
 	for _, a := range apps {
 		// An apps domain is a zone only if no other zone contains it.
 		if z := t.enclosing(a.Name); served && a.Served && t.nodes[a.Name] == nil && (z == nil || z.open) {
@@ -330,7 +330,7 @@ func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 		lower = make([]byte, len(relative))
 	}
 	lower = lower[:len(relative)]
-	// The hash of a name is that of its bytes from the last to the first, so that one pass yields those of all parents.
+	// A name is hashed from its last byte to its first, so that one pass yields the hashes of all parents.
 	parents := make([]suffix, 0, 16)
 	hash := hashSeed
 	for i := len(relative) - 1; i >= 0; i-- {

@@ -68,7 +68,7 @@ const maxFile = 127
 func parseBoot(text string) (Boot, error) {
 	client, location, ok := strings.Cut(text, ":")
 	if !ok {
-		return Boot{}, errors.New("want boot=CLIENT:URL, such as boot=uefi-x64:tftp://192.0.2.9/shimx64.efi")
+		return Boot{}, errors.New("must be boot=CLIENT:URL, such as boot=uefi-x64:tftp://192.0.2.9/shimx64.efi")
 	}
 	archs, known := bootClients[client]
 	if number, ok := strings.CutPrefix(client, "arch-"); ok {
@@ -76,7 +76,7 @@ func parseBoot(text string) (Boot, error) {
 		archs, known = []iana.Arch{iana.Arch(n)}, err == nil
 	}
 	if !known {
-		return Boot{}, fmt.Errorf("unknown client %q: want one of %s, or arch-NUMBER", client, strings.Join(slices.Sorted(maps.Keys(bootClients)), ", "))
+		return Boot{}, fmt.Errorf("unknown client %q; must be one of %s, or arch-NUMBER", client, strings.Join(slices.Sorted(maps.Keys(bootClients)), ", "))
 	}
 	b := Boot{client: client, archs: archs, File: location}
 	u, err := url.Parse(location)
@@ -87,10 +87,10 @@ func parseBoot(text string) (Boot, error) {
 	switch {
 	case u.Scheme == "http" || u.Scheme == "https":
 		if !loadsURL {
-			return Boot{}, fmt.Errorf("client %s loads its file by TFTP: want tftp://ADDRESS/PATH", client)
+			return Boot{}, fmt.Errorf("client %s loads its file by TFTP; the URL must be tftp://ADDRESS/PATH", client)
 		}
 	case u.Scheme != "tftp" || b.http():
-		return Boot{}, fmt.Errorf("unsupported scheme %q: want http or https, or tftp for a client that does not boot by HTTP", u.Scheme)
+		return Boot{}, fmt.Errorf("unsupported scheme %q; must be http or https, or tftp for a client that does not boot by HTTP", u.Scheme)
 	case !loadsURL:
 		if b.Server, err = netip.ParseAddr(u.Host); err != nil || !b.Server.Is4() {
 			return Boot{}, fmt.Errorf("TFTP server %q is not an IPv4 address; set its address, because firmware does not resolve names", u.Host)
@@ -109,7 +109,7 @@ func (b *Boot) ipxe() bool { return b.client == clientIPXE }
 func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(httpArchs, b.archs[0]) }
 
 // BootFor returns the boot file for the client that sent req, or nil if the client does not boot over the network or no
-// boot file is configured for it. iPXE's boot file takes precedence over that of the architecture.
+// boot file is configured for it. iPXE's boot file takes precedence over the architecture's.
 func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	if len(s.Boot) == 0 {
 		return nil

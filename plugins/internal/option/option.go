@@ -33,7 +33,7 @@ func Parse(words []string) (Set, error) {
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || value == "" {
-			return Set{}, fmt.Errorf("%q: want key=value", word)
+			return Set{}, fmt.Errorf("%q: must be key=value", word)
 		}
 		if key == "boot" {
 			b, err := parseBoot(value)
@@ -110,7 +110,7 @@ func parse(key, value string) (dhcpv4.Option, error) {
 	}
 	word, ok := keys[key]
 	if !ok {
-		return dhcpv4.Option{}, fmt.Errorf("unknown key %q: want hostname, domain, mtu, broadcast, ntp, t1, t2, search, routes, option, force or boot", key)
+		return dhcpv4.Option{}, fmt.Errorf("unknown key %q; must be hostname, domain, mtu, broadcast, ntp, t1, t2, search, routes, option, force or boot", key)
 	}
 	if mtu, err := strconv.ParseUint(value, 0, 16); key == "mtu" && err == nil && mtu < minMTU {
 		return dhcpv4.Option{}, fmt.Errorf("the MTU must be at least %d", minMTU)
@@ -130,7 +130,7 @@ func parseTyped(text string) (dhcpv4.Option, error) {
 	number, rest, _ := strings.Cut(text, ":")
 	kind, value, ok := strings.Cut(rest, ":")
 	if !ok {
-		return dhcpv4.Option{}, errors.New("want code:type:value, such as 42:ips:192.0.2.9")
+		return dhcpv4.Option{}, errors.New("must be code:type:value, such as 42:ips:192.0.2.9")
 	}
 	code, err := strconv.ParseUint(number, 10, 8)
 	if err != nil {
@@ -146,7 +146,7 @@ func parseTyped(text string) (dhcpv4.Option, error) {
 func encode(code dhcpv4.OptionCode, kind, text string) (dhcpv4.Option, error) {
 	parser, ok := parsers[kind]
 	if !ok {
-		return dhcpv4.Option{}, fmt.Errorf("unknown type %q: want one of %s", kind, strings.Join(slices.Sorted(maps.Keys(parsers)), ", "))
+		return dhcpv4.Option{}, fmt.Errorf("unknown type %q; must be one of %s", kind, strings.Join(slices.Sorted(maps.Keys(parsers)), ", "))
 	}
 	value, err := parser(text)
 	if err != nil {

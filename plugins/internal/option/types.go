@@ -37,7 +37,7 @@ func boolean(text string) (dhcpv4.OptionValue, error) {
 	case "false":
 		return dhcpv4.OptionGeneric{Data: []byte{0}}, nil
 	}
-	return nil, fmt.Errorf("%q: want true or false", text)
+	return nil, fmt.Errorf("%q: must be true or false", text)
 }
 
 func duration(text string) (dhcpv4.OptionValue, error) {
@@ -54,7 +54,7 @@ func duration(text string) (dhcpv4.OptionValue, error) {
 func hexadecimal(text string) (dhcpv4.OptionValue, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil {
-		return nil, fmt.Errorf("%q is not hexadecimal: want bytes such as 0a0b or 0a:0b", text)
+		return nil, fmt.Errorf("%q is not hexadecimal; must be bytes such as 0a0b or 0a:0b", text)
 	}
 	return dhcpv4.OptionGeneric{Data: b}, nil
 }
@@ -74,8 +74,8 @@ func oneAddress(text string) (dhcpv4.OptionValue, error) {
 
 func addresses(text string) (dhcpv4.OptionValue, error) {
 	var list dhcpv4.IPs
-	for one := range strings.SplitSeq(text, ",") {
-		ip, err := address(one)
+	for element := range strings.SplitSeq(text, ",") {
+		ip, err := address(element)
 		if err != nil {
 			return nil, err
 		}
@@ -99,11 +99,11 @@ func number(bits int) func(string) (dhcpv4.OptionValue, error) {
 // routes parses NETWORK>GATEWAY,... (RFC 3442). The gateway 0.0.0.0 means that the network is on the link.
 func routes(text string) (dhcpv4.OptionValue, error) {
 	var list dhcpv4.Routes
-	for one := range strings.SplitSeq(text, ",") {
-		to, by, _ := strings.Cut(one, ">")
+	for element := range strings.SplitSeq(text, ",") {
+		to, by, _ := strings.Cut(element, ">")
 		prefix, err := netip.ParsePrefix(to)
 		if err != nil || !prefix.Addr().Is4() || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is not an IPv4 network: want NETWORK>GATEWAY, such as 198.51.100.0/24>192.0.2.1", to)
+			return nil, fmt.Errorf("%q is not an IPv4 network; must be NETWORK>GATEWAY, such as 198.51.100.0/24>192.0.2.1", to)
 		}
 		gateway, err := address(by)
 		if err != nil {

@@ -1,10 +1,10 @@
 // Package reuse carries the values of one list of keys over to the next.
 package reuse
 
-// Values returns the values of the elements now. An element whose key is that of one in before has the value of that one
-// in values, others that which build returns. The values of elements whose keys are not in now are passed to drop. Keys
-// must be unique in each list. If few keys differ, and have the same position in both lists, the cost is little more than
-// that of copying the values; if none differs, the result is values itself.
+// Values returns the values of the elements in now. It reuses the value in values for a key in before, and calls
+// build for other keys. It passes values whose keys are not in now to drop. Keys must be unique in each list. If few
+// keys differ, at the same position in both lists, it costs little more than copying the values; if none differs, the
+// result is values itself.
 func Values[E, K comparable, V any](before []E, values []V, now []E, key func(E) K, build func(E) V, drop func(V)) []V {
 	same := func(a, b E) bool { return a == b || key(a) == key(b) }
 	first := 0

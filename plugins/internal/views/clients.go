@@ -12,7 +12,7 @@ import (
 type clients struct {
 	networks
 	views  []*ClientView // of the VLANs
-	common []*ClientView // those of which commonNumber returns the number
+	common []*ClientView // indexed by commonNumber
 	others *ClientView   // the view of all other clients; nil for none
 	// routed is set if other clients are distinguished from those on a VLAN by their address only. In that
 	// case, clients with a link-local address get no view, because link-local addresses exist on every
@@ -36,7 +36,7 @@ type networks struct {
 	bits     [2][]int // prefix lengths in use, longest first, of IPv4 and IPv6
 }
 
-// noView is the number of a network whose clients get no view.
+// noView is the number of a network whose clients do not get a view.
 const noView = -1
 
 // commonNumber returns the number of a view in clients.common. Those of VLANs are not negative.

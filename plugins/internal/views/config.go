@@ -35,10 +35,10 @@ type Config struct {
 	Views []View
 	// Block is the view of all clients of the server block, or empty.
 	Block string
-	// Answers maps a view to the addresses that names resolve to in it, which replace those from Infras.
+	// Answers maps a view to the addresses that names resolve to in it, instead of the Infras' addresses.
 	Answers map[string]Answer
-	// Guarded are the zones whose names are not passed on for lack of a view, in lower case and with a trailing dot: they
-	// get SERVFAIL before the first snapshot, and REFUSED from clients without a view. Empty for all names.
+	// Guarded are zones whose queries are never passed on without a view, in lower case and with a trailing dot: they
+	// get SERVFAIL before the first snapshot, and REFUSED if the client lacks a view. Empty for all names.
 	Guarded []string
 	// Records is a file with further records; empty for none.
 	Records string
@@ -112,7 +112,7 @@ func (cfg *Config) parseKubeconfig(args []string) error {
 	case cfg.Source.Kubeconfig != "":
 		return fmt.Errorf("specified twice")
 	case len(args) == 0 || len(args) > 2:
-		return fmt.Errorf("want FILE [CONTEXT], have %d arguments", len(args))
+		return fmt.Errorf("must have arguments FILE [CONTEXT], got %d", len(args))
 	case len(args) == 2:
 		cfg.Source.Context = args[1]
 	}
@@ -123,15 +123,15 @@ func (cfg *Config) parseKubeconfig(args []string) error {
 // ObjectName returns the parser of a property with one argument NAMESPACE/NAME, which it stores in target.
 func ObjectName(target *string) Parser { return oneArgument(target, "NAMESPACE/NAME", checkObjectName) }
 
-// oneArgument returns the parser of a property with one argument, which it stores in target. what is the argument in
-// errors. check validates the argument; nil for no validation.
+// oneArgument returns the parser of a property with one argument, which it stores in target. what names the argument
+// in errors. check validates the argument; nil for no validation.
 func oneArgument(target *string, what string, check func(string) error) Parser {
 	return func(args []string) error {
 		if *target != "" {
 			return fmt.Errorf("specified twice")
 		}
 		if len(args) != 1 {
-			return fmt.Errorf("want one %s, have %d arguments", what, len(args))
+			return fmt.Errorf("must have one argument %s, got %d", what, len(args))
 		}
 		if check != nil {
 			if err := check(args[0]); err != nil {
@@ -146,7 +146,7 @@ func oneArgument(target *string, what string, check func(string) error) Parser {
 func objectNames(list *[]string) Parser {
 	return func(args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("want one or more NAMESPACE/NAME")
+			return fmt.Errorf("must have one or more arguments NAMESPACE/NAME")
 		}
 		for _, arg := range args {
 			if err := checkObjectName(arg); err != nil {
@@ -164,7 +164,7 @@ func objectNames(list *[]string) Parser {
 func domainNames(list *[]string) Parser {
 	return func(args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("want one or more domains")
+			return fmt.Errorf("must have one or more domains")
 		}
 		for _, arg := range args {
 			domain := strings.ToLower(strings.TrimSuffix(arg, "."))
@@ -190,7 +190,7 @@ func checkObjectName(s string) error {
 
 func (cfg *Config) parseView(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want NAME [CIDR ...]")
+		return fmt.Errorf("must have arguments NAME [CIDR ...]")
 	}
 	view := View{Name: args[0]}
 	if cfg.Block == view.Name || slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == view.Name }) {
@@ -236,7 +236,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 
 func (cfg *Config) parseAnswer(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("want NAME ADDRESS, or NAME service NAMESPACE/NAME")
+		return fmt.Errorf("must have arguments NAME ADDRESS or NAME service NAMESPACE/NAME")
 	}
 	name, args := args[0], args[1:]
 	if _, ok := cfg.Answers[name]; ok {
@@ -245,7 +245,7 @@ func (cfg *Config) parseAnswer(args []string) error {
 	var answer Answer
 	if args[0] == "service" {
 		if len(args) != 2 {
-			return fmt.Errorf("want NAME service NAMESPACE/NAME")
+			return fmt.Errorf("must have arguments NAME service NAMESPACE/NAME")
 		}
 		if err := checkObjectName(args[1]); err != nil {
 			return err
@@ -271,7 +271,7 @@ func (cfg *Config) parseAnswer(args []string) error {
 
 func (cfg *Config) parseGuard(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want one or more zones")
+		return fmt.Errorf("must have one or more zones")
 	}
 	if err := checkZones(args); err != nil {
 		return err
@@ -293,7 +293,7 @@ func checkZones(args []string) error {
 	return nil
 }
 
-// check returns an error if properties contradict each other, or if a view has no addresses.
+// check returns an error if properties contradict each other, or if a view lacks addresses.
 func (cfg *Config) check() error {
 	if cfg.Source.Kubeconfig != "" && cfg.Source.Manifests != "" {
 		return fmt.Errorf("kubeconfig and manifests are mutually exclusive")
@@ -316,10 +316,10 @@ func (cfg *Config) check() error {
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
 			return fmt.Errorf("answer %s: the block does not select hosted clusters for the view; add 'hostedcluster NAMESPACE/NAME' or 'infra NAMESPACE/NAME'", name)
 		case !answered && len(scope.HostedClusters) > 0 && len(scope.Infras) == 0:
-			return fmt.Errorf("view %s has no addresses, because with hostedcluster alone no Infra is read; add 'infra NAMESPACE/NAME' or 'answer %s ADDRESS'",
+			return fmt.Errorf("view %s lacks addresses, because with hostedcluster alone no Infra is read; add 'infra NAMESPACE/NAME' or 'answer %s ADDRESS'",
 				name, name)
 		case !answered && name != Pod && name != VLAN:
-			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or rename the view to %s or %s", name, name, VLAN, Pod)
+			return fmt.Errorf("view %s lacks addresses; add 'answer %s ADDRESS', or rename the view to %s or %s", name, name, VLAN, Pod)
 		}
 	}
 	cfg.readAnswers()
@@ -373,8 +373,8 @@ func (cfg *Config) viewNames() []string {
 	}
 }
 
-// definesOnlyPods reports whether the block assigns CIDRs to view pod and none to view vlan. If so, the
-// clients of view vlan are those of the Infras.
+// definesOnlyPods reports whether the block assigns CIDRs to view pod and none to view vlan. If so, the clients of
+// view vlan are defined by Infras.
 func (cfg *Config) definesOnlyPods() bool {
 	named := func(name string) bool {
 		return slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == name })

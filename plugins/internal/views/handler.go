@@ -17,12 +17,13 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// A Handler answers one part of the names of a server block. The handlers of hcpviews and hcpapps embed it. It implements
-// metadata.Provider and cache.ZoneBypasser; with Name and Ready, they implement plugin.Handler and ready.Readiness.
+// A Handler answers queries for one part of the names of a server block. The handlers of hcpviews and hcpapps embed
+// it. It implements metadata.Provider and cache.ZoneBypasser; with Name and Ready, they implement plugin.Handler and
+// ready.Readiness.
 type Handler struct {
 	Next plugin.Handler
 	Fall fall.F
-	// Zones are the zones that the handler answers, in lower case and with a trailing dot.
+	// Zones are the zones that the handler serves, in lower case and with a trailing dot.
 	Zones []string
 	// Plugin is the plugin's name.
 	Plugin string
@@ -168,7 +169,7 @@ func (h *Handler) Loaded() bool { return h.Source.Table() != nil && shared.loade
 
 // CacheBypassZones implements cache.ZoneBypasser. If the build orders the cache plugin, which does not distinguish
 // views, before this plugin, it returns the zones of the block without the root zone, which would disable the cache
-// for all names. Otherwise it returns none, because the cache then stores only answers to queries that this plugin
+// for all names. Otherwise it returns none, because the cache then stores only responses to queries that this plugin
 // passes on.
 func (h *Handler) CacheBypassZones() []string {
 	if !h.BehindCache {

@@ -10,7 +10,7 @@ import (
 // Metrics of the stores. They are registered once per process, because plugins share the stores.
 var (
 	syncedDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "synced"),
-		"1 if the objects were read from the source, 0 if answers come from the snapshot file or no objects are known.",
+		"1 if the objects were read from the source, 0 if they come from the snapshot file or none were read.",
 		[]string{"source"}, nil)
 	ageDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_age_seconds"),
 		"Time since the objects were last known to be current, 0 while every watch is connected.",

@@ -86,8 +86,8 @@ func (h *Handler) parseProperty(c *caddy.Controller, own func(property string) P
 // blockSource is the key of a server block's Source in the storage of the CoreDNS instance.
 type blockSource struct{ *dnsserver.Config }
 
-// sharedSource returns the Source of the previous plugin in the server block, nil if there is none, and
-// whether this plugin uses it. It does so if its block configures neither a source nor views.
+// sharedSource returns the Source of the previous plugin in the server block, or nil, and whether this plugin uses
+// it. It does so if its block configures neither a source nor views.
 func (h *Handler) sharedSource(c *caddy.Controller) (*Source, bool) {
 	source, ok := c.Get(blockSource{dnsserver.GetConfig(c)}).(*Source)
 	return source, ok && h.Config.usesSharedSource()
@@ -102,8 +102,8 @@ func (h *Handler) Scope(c *caddy.Controller) model.Scope {
 	return h.Config.Source.Scope
 }
 
-// Hook registers functions with c that start and stop the source of the block with the server. The source may be that of
-// another plugin in the server block. The start fails with ErrBehindCache if the cache would mix views.
+// Hook registers functions with c that start and stop the source of the block with the server. The source may belong
+// to another plugin in the server block. The start fails with ErrBehindCache if the cache would mix views.
 func (h *Handler) Hook(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
 	source, shared := h.sharedSource(c)
@@ -129,8 +129,8 @@ func (h *Handler) Hook(c *caddy.Controller) {
 	}
 }
 
-// boundAddresses returns the addresses in hosts, those of a bind directive, at which other hosts can reach the
-// server.
+// boundAddresses returns the addresses in hosts, the addresses in a bind directive, at which other hosts can reach
+// the server.
 func boundAddresses(hosts []string) []netip.Addr {
 	var list []netip.Addr
 	for _, host := range hosts {
@@ -143,18 +143,18 @@ func boundAddresses(hosts []string) []netip.Addr {
 }
 
 // ErrBehindCache is the error at the start of a server block with the cache plugin and several views, in a build that
-// orders the cache before this plugin: the cache would return the answers of one view to the clients of another.
+// orders the cache before this plugin: the cache would return one view's responses to another view's clients.
 var ErrBehindCache = errors.New("the cache plugin runs before this plugin in this build and does not distinguish views: " +
 	"move this plugin before cache in plugin.cfg, or use one server block per view with 'view NAME'")
 
-// checkCache returns an error for a server block whose cache would return one view's answers to the clients of
-// another.
+// checkCache returns an error for a server block whose cache would return one view's responses to another view's
+// clients.
 func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
 	if !cfg.answersDiffer() || config.Handler("cache") == nil {
 		return nil
 	}
 	if !slices.Contains(dnsserver.Directives, name) {
-		return fmt.Errorf("%s has no place in the plugin order of this build; add it to plugin.cfg", name)
+		return fmt.Errorf("%s is missing from the plugin order of this build; add it to plugin.cfg", name)
 	}
 	if behindCache(name) {
 		return ErrBehindCache

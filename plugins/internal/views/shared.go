@@ -116,7 +116,7 @@ func (r *registry) release(l *lease) {
 	}
 }
 
-// reloading marks the current leases as those of the Corefile in use.
+// reloading marks the current leases as belonging to the Corefile in use.
 func (r *registry) reloading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

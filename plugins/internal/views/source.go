@@ -19,15 +19,15 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Maximum time to wait for the first snapshots. During a reload, the old server answers in the meantime. At the
-// first start, the server does not listen before the wait ends, so firstStartWait is short: after SERVFAIL,
-// clients try another server immediately, but without an answer they wait for a timeout.
+// Maximum time to wait for the first snapshots. During a reload, the old server keeps serving. At the first start,
+// the server does not listen before the wait ends, so firstStartWait is short: after SERVFAIL, clients try another
+// server immediately, but without an answer they wait for a timeout.
 const (
 	reloadWait     = 5 * time.Second
 	firstStartWait = 500 * time.Millisecond
 )
 
-// A Source maintains the table that one server block answers from.
+// A Source maintains the table of one server block.
 type Source struct {
 	config Config
 	ttls   nametree.TTLs
@@ -39,7 +39,7 @@ type Source struct {
 	mu     sync.Mutex
 	lease  *lease
 	serial uint32
-	// records are those of the Corefile's file, and unfollow ends the goroutine that reads it; nil for none.
+	// records come from the Corefile's records file, and unfollow ends the goroutine that reads it; nil for none.
 	records  *model.RecordSet
 	unfollow func()
 }
@@ -92,7 +92,7 @@ func (s *Source) hook(c *caddy.Controller, name string) {
 // that without an API server many server blocks wait no longer than one.
 type startup struct {
 	sources  []*Source
-	first    bool      // first start: no other server answers
+	first    bool      // first start: no other server is running
 	deadline time.Time // end of the wait; zero before the start
 }
 
@@ -120,8 +120,8 @@ func (u *startup) start(s *Source) error {
 	return nil
 }
 
-// shareFiles sets the snapshot file of every source to that of its store, which may be configured in another server
-// block. It returns an error if two blocks configure different files for one store.
+// shareFiles sets every source's snapshot file to its store's, which may be configured in another server block. It
+// returns an error if two blocks configure different files for one store.
 func (u *startup) shareFiles() error {
 	files, keys := map[string]string{}, make([]string, len(u.sources))
 	for i, s := range u.sources {
@@ -144,7 +144,7 @@ func (u *startup) shareFiles() error {
 }
 
 // Start starts the source without a Corefile, for tests of the plugins. It waits up to 5 s for the first snapshot; it
-// is not an error if there is none by then. It returns an error if the store cannot be opened.
+// is not an error if none exists by then. It returns an error if the store cannot be opened.
 func (s *Source) Start() error {
 	return (&startup{sources: []*Source{s}}).start(s)
 }

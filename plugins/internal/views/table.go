@@ -12,9 +12,9 @@ import (
 // A Table maps the clients of a server block to their views. It is immutable and built from one snapshot.
 type Table struct {
 	clients clients
-	vlans   []*model.VLAN          // those whose views clients get
+	vlans   []*model.VLAN          // whose views clients get
 	common  map[string]*commonView // by name
-	// counters are those of each view, by name.
+	// counters are the counters of each view, by name.
 	counters map[string]*viewCounters
 	// conflicts are why records of the Corefile's file are not served.
 	conflicts []string
@@ -24,7 +24,7 @@ type Table struct {
 type commonView struct {
 	*ClientView
 
-	addresses []netip.Addr  // with which the Corefile replaces those of Infras
+	addresses []netip.Addr  // from the Corefile, instead of the Infras'
 	parts     []*model.Part // of the snapshot
 }
 
@@ -32,7 +32,7 @@ type commonView struct {
 func (t *Table) ClientView(client netip.Addr) *ClientView { return t.clients.find(client) }
 
 // newTable applies the views of a block to a snapshot. It reuses what did not change since the previous table, which may
-// be nil. records are those of the Corefile's file, or nil.
+// be nil. records come from the Corefile's records file; nil for none.
 func (cfg *Config) newTable(snapshot *model.Snapshot, records *model.RecordSet, ttls nametree.TTLs, serial uint32, previous *Table) *Table {
 	if previous == nil {
 		previous = &Table{}
@@ -89,7 +89,7 @@ type tableBuilder struct {
 	numbers  map[string]int // of the common views, by name
 }
 
-// addViews builds the views of clients: those of the VLANs, unless no client gets one, and those that all clients share.
+// addViews builds the VLANs' views, unless no client gets one, and the views that all clients share.
 func (b *tableBuilder) addViews() {
 	t := b.table
 	if b.usesVLANs() {
@@ -182,8 +182,8 @@ func (b *tableBuilder) commonView(name string) *commonView {
 	return next
 }
 
-// nextView returns the view of the parts, which is that of previous if no part differs. tree is the tree of previous, or
-// nil if none of its names can be reused.
+// nextView returns the view of the parts: previous's view if no part differs. tree is the tree of previous, or nil if
+// none of its names can be reused.
 func nextView[K comparable](b *tableBuilder, previous *commonView, tree *nametree.Tree, name string, parts nametree.Parts[*model.Part, K]) *ClientView {
 	same := func(a, c *model.Part) bool { return a == c || parts.Key(a) == parts.Key(c) }
 	if tree != nil && slices.EqualFunc(previous.parts, parts.List, same) {

@@ -13,8 +13,8 @@ import (
 )
 
 // Transcripts runs the transcripts testdata/*.txt with run, which is golden.Transcript. A line "PLUGIN [ZONE ...] { PROPERTY; ... }" is
-// a block of a Corefile, which start parses and starts; it answers the queries of the lines after it, "CLIENT NAME TYPE". The
-// output is the reply, without the rcode NOERROR and with 1 as the serial of SOA records.
+// a block of a Corefile, which start parses and starts; it handles the queries in the lines after it, "CLIENT NAME
+// TYPE". The output is the reply, without the rcode NOERROR and with 1 as the serial of SOA records.
 func Transcripts(t *testing.T, run func(tb testing.TB, file string, run func(line string) []string), start func(t *testing.T, block string) plugin.Handler) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -50,8 +50,8 @@ func ask(t *testing.T, h plugin.Handler, client, name string, qtype uint16) (lin
 	}
 	m := rec.Msg
 	clearSerial(m)
-	if ours := m.Rcode != Passed && m.Rcode != dns.RcodeRefused; m.Authoritative != ours {
-		t.Errorf("%s queries %s: AA is %t, want %t", client, name, m.Authoritative, ours)
+	if authoritative := m.Rcode != Passed && m.Rcode != dns.RcodeRefused; m.Authoritative != authoritative {
+		t.Errorf("%s queries %s: AA is %t, want %t", client, name, m.Authoritative, authoritative)
 	}
 	switch m.Rcode {
 	case Passed:

@@ -23,7 +23,7 @@ type Client struct {
 	Hostname string
 	// Reserved contains the addresses reserved for the interface, at most one of each address family.
 	Reserved []netip.Addr
-	// Options are the DHCP options of this VM. They override those of the configuration.
+	// Options are the DHCP options of this VM. They override the configuration's.
 	Options dhcpv4.Options
 }
 
@@ -40,8 +40,8 @@ type Directory interface {
 	ReservedFor(addr netip.Addr) (Interface, bool)
 	// Reservations returns the interfaces with reservations, in any order, once for each reserved address.
 	Reservations() []Client
-	// ReportRefused publishes all reservations that cannot be honoured, each with the reason. It replaces those of
-	// the previous call.
+	// ReportRefused publishes all reservations that cannot be honoured, each with the reason. It replaces the
+	// functions of the previous call.
 	ReportRefused(map[Interface]string)
 	// Exists reports whether a VM still has the interface.
 	Exists(Interface) bool

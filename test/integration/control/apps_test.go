@@ -83,7 +83,7 @@ func TestServiceNamespaceIsOfTheHostedCluster(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", service: {namespace: clusters-demo}"))
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressServiceRejected, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressServiceRejected, "the hosted cluster lacks namespace clusters-demo: spec.appsIngress.service.namespace")
 	n.Hosted.MustApply(t, lab.Namespaces("clusters-demo"))
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressNotAnnounced, "no pod in namespace clusters-demo of the hosted cluster", "192.0.2.200")
 	n.ApplyInfra(tenant.AppsIngress(""))
@@ -96,7 +96,7 @@ func TestOtherSources(t *testing.T) {
 	n.ApplyInfra("{enabled: true, source: Static, addresses: [192.0.2.77, '2001:db8::77']}")
 	n.Await(tenant.Ready, "", "", "192.0.2.77", "2001:db8::77")
 	n.ApplyInfra("{enabled: true, source: MirroredService}")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no mirrored Service", "192.0.2.77", "2001:db8::77")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster lacks mirrored Service", "192.0.2.77", "2001:db8::77")
 	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 		t.Errorf("Service of another source still exists in the hosted cluster: %v", err)
 	}

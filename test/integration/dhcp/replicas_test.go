@@ -39,7 +39,7 @@ func TestReplicaIsNoOtherServer(t *testing.T) {
 	for _, srv := range servers {
 		lab.Poll(t, "the other server to be reported", func() bool {
 			_, text := srv.get(t, "/problems")
-			return strings.Contains(text, "another DHCP server answers on the VLAN: 192.0.2.239")
+			return strings.Contains(text, "another DHCP server replies on the VLAN: 192.0.2.239")
 		})
 		if _, text := srv.get(t, "/problems"); strings.Count(text, `"code"`) != 1 || !strings.Contains(text, `"severity": "warn"`) {
 			t.Errorf("problems: %s", text)

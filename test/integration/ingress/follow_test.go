@@ -47,7 +47,7 @@ func TestIngressFollowsTheService(t *testing.T) {
 	})
 	t.Run("port renamed", func(t *testing.T) {
 		s.Service("third", labels, "{name: web, port: 80}")
-		s.AwaitMessage("web", v1alpha1.ReasonPortNotFound, `Service third has no port http: it has ["80 web"]`)
+		s.AwaitMessage("web", v1alpha1.ReasonPortNotFound, `Service third lacks port http; available: ["80 web"]`)
 		s.expectBackend("third")
 		s.Apply(virtualIngressOf("web", labels, "name: web"))
 		s.AwaitReason("web", v1alpha1.ReasonResolved)

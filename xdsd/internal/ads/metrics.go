@@ -2,8 +2,8 @@ package ads
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are those of a Server. Series of a proxy exist from its first Set until it is deleted: clients, which may name any
-// proxy, must not create series.
+// metrics are a Server's metrics. Series of a proxy exist from its first Set until it is deleted: clients, which may
+// name any proxy, must not create series.
 type metrics struct {
 	streams *prometheus.GaugeVec
 	nacks   *prometheus.CounterVec

@@ -119,7 +119,7 @@ func (p *proxy) updateEndpoints(endpoints map[string]versioned) bool {
 	return len(changed) > 0
 }
 
-// expire removes the retained clusters whose time has passed, with their endpoints. It reports whether there are any.
+// expire removes retained clusters after their time, with their endpoints. It reports whether there are any.
 func (p *proxy) expire(now time.Time) bool {
 	var expired []string
 	for name, until := range p.retained {
@@ -133,7 +133,7 @@ func (p *proxy) expire(now time.Time) bool {
 	return len(expired) > 0
 }
 
-// replace makes a type's resources those in want.
+// replace replaces a type's resources by want.
 func (p *proxy) replace(typeURL string, want map[string]versioned) {
 	var remove []string
 	for name := range p.served[typeURL] {

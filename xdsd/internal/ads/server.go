@@ -110,8 +110,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // Set replaces the configuration of a proxy. The name is the node.cluster of its Envoys, "namespace/name". Only
 // resources that differ from the previous ones are sent; a call with equal resources has no effect.
 //
-// A cluster that is no longer in r is still served for Options.Retain, with its endpoints. A cluster whose endpoints were
-// never set has none.
+// A cluster that is no longer in r is still served for Options.Retain, with its endpoints. A cluster is empty until
+// its endpoints are set.
 func (s *Server) Set(name string, r Resources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Server) Delete(name string) {
 	s.notify()
 }
 
-// expire removes the retained clusters whose time has passed.
+// expire removes retained clusters after their time.
 func (s *Server) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

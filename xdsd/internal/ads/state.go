@@ -118,7 +118,7 @@ type Envoy struct {
 	// Connected is when the Envoy connected.
 	Connected time.Time `json:"connected"`
 	// Version is the version of the last Set whose listeners, clusters and routes the Envoy has acknowledged. It is
-	// empty if there was none since the Envoy connected.
+	// empty until the first ACK after the Envoy connected.
 	Version string `json:"version,omitempty"`
 	// Current reports whether the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
 	Current bool `json:"current"`
@@ -153,8 +153,8 @@ func (s *Server) State() []Proxy {
 	return state
 }
 
-// Envoy returns the version of a proxy's latest Set, and the state of the Envoy with a node.id; it has no ID if it is not
-// connected.
+// Envoy returns the version of a proxy's latest Set, and the state of the Envoy with a node.id; its ID is empty if it
+// is not connected.
 func (s *Server) Envoy(proxy, id string) (version string, e Envoy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -137,8 +137,8 @@ func (st *stream) CreateWatch(*cache.Request, cache.Subscription, chan cache.Res
 	return nil, status.Error(codes.Unimplemented, "only delta ADS is served")
 }
 
-// CreateDeltaWatch implements cache.ConfigWatcher. It waits for the first Set: from empty caches, a reconnected Envoy
-// would be told to remove everything.
+// CreateDeltaWatch implements cache.ConfigWatcher. It waits for the first Set: with empty caches, a reconnected Envoy
+// would remove everything.
 func (st *stream) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, responses chan cache.DeltaResponse) (func(), error) {
 	select {
 	case <-st.proxy.ready:

@@ -28,14 +28,14 @@ const (
 	interval = 30 * time.Second
 	tick     = 15 * time.Second
 	// maxTargets limits the targets of one round, and maxHealthy those without a fault that were probed before: a proxy may have
-	// thousands. With more, each round probes those whose last probe was the longest ago.
+	// thousands. With more, each round probes the least recently probed ones.
 	maxTargets = 8
 	maxHealthy = 4
 	// connectTimeout limits one connection.
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
-	// appsLabel is the label of the probed name in an apps domain, which the router has no route for.
+	// appsLabel is the label of the probed name in an apps domain. The router lacks a route for it.
 	appsLabel = "oooi-probe"
 )
 
@@ -48,7 +48,7 @@ type Prober struct {
 	mu sync.Mutex
 	// results has a result for each target, in the order of upstreams. They are replaced, not changed.
 	results []*result
-	// empty has the upstreams whose Service exists and has no ready endpoint, by name, with the time of the first such round.
+	// empty contains the upstreams whose Service exists and lacks a ready endpoint, by name, with the time of the first such round.
 	empty map[string]time.Time
 }
 
@@ -96,7 +96,7 @@ func (p *Prober) Results() []probe.Backend {
 	return list
 }
 
-// round probes the targets that are due, and forgets those that no longer exist.
+// round probes the targets that are due, and drops targets that no longer exist.
 func (p *Prober) round(ctx context.Context, now time.Time) {
 	proxy := &model.ProxyServer{}
 	if s := p.Store.Snapshot(); s != nil {
@@ -146,9 +146,9 @@ func (p *Prober) round(ctx context.Context, now time.Time) {
 	p.results, p.empty = results, empty
 }
 
-// targets returns the targets of a proxy, and its upstreams whose Service exists and has no ready
-// endpoint. It omits backends whose protocol may not be TLS. Of applications, the router that terminates their TLS connections is a
-// target.
+// targets returns the targets of a proxy, and its upstreams whose Service exists without a ready endpoint. It omits
+// backends whose protocol may not be TLS. For applications, the target is the router that terminates their TLS
+// connections.
 func (p *Prober) targets(proxy *model.ProxyServer) (list []target, empty map[string]time.Time) {
 	byUpstream := names(proxy)
 	empty = map[string]time.Time{}
@@ -169,8 +169,8 @@ func (p *Prober) targets(proxy *model.ProxyServer) (list []target, empty map[str
 	return list, empty
 }
 
-// names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,
-// one that clients use by convention. For apps, it is one in the domain: whether the router has certificates for other names
+// names returns the names that a proxy routes to each upstream over TLS: names that objects define, or else one that
+// clients use by convention. For apps, it is one in the domain: whether the router has certificates for other names
 // is a matter of the hosted cluster.
 func names(p *model.ProxyServer) map[string][]string {
 	defined, conventional := map[string][]string{}, map[string][]string{}

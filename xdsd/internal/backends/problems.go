@@ -20,7 +20,7 @@ const (
 	expiryWarning = 7 * 24 * time.Hour
 	// maxEvidence limits the endpoints in the evidence of a problem.
 	maxEvidence = 8
-	// noSourcePort is the error of a connection for which the pod has no free source port.
+	// noSourcePort is the error of a connection if all source ports of the pod are in use.
 	noSourcePort = "cannot assign requested address"
 )
 
@@ -36,7 +36,7 @@ var (
 	silent = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer",
 		"check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an " +
 			"endpoint that does not exist on any node does not answer either"}
-	portless = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS",
+	portless = &cause{problem.BackendUnreachable, "all source ports of the pod for connections to ENDPOINTS are in use",
 		"limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the " +
 			"connections"}
 	misrouted = &cause{problem.BackendUnreachable,
@@ -60,16 +60,16 @@ var (
 	appsLossy = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
 
 	uncovered = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid for NAME",
-		"check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or those of the backend"}
+		"check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or the backend's certificates"}
 	expired = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS has expired", renewRemedy}
 	early   = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid yet",
-		"compare the clock of the proxy's node with that of the certificate's issuer"}
+		"compare the clocks of the proxy's node and of the certificate's issuer"}
 	expiring = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS expires soon", renewRemedy}
 )
 
 const (
 	appsRemedy  = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
-	renewRemedy = "renew the certificate; HyperShift renews those of the control plane: if its Secret has a newer one, find the pod with: PODS, and delete it"
+	renewRemedy = "renew the certificate; HyperShift renews control-plane certificates: if the Secret contains a newer one, find the pod with: PODS, and delete it"
 )
 
 // next returns the result after another probe.
@@ -87,7 +87,8 @@ func (r *result) next(b *probe.Backend, now time.Time) *result {
 	return next
 }
 
-// Problems returns the problems of the endpoints of all backends. vlan is what the pod sees on its VLAN; nil if it is on none.
+// Problems returns the problems of the endpoints of all backends. vlan is the pod's view of its VLAN; nil if it is
+// not on one.
 func (p *Prober) Problems(vlan *problem.VLAN) []problem.Problem {
 	s := p.Store.Snapshot()
 	if s == nil || s.ProxyServer(p.Proxy) == nil {
@@ -106,11 +107,11 @@ func (p *Prober) Problems(vlan *problem.VLAN) []problem.Problem {
 // A judge finds problems in results.
 type judge struct {
 	proxy *model.ProxyServer
-	// networks are the subnets of the VLAN, and vlan is what the pod sees there; nil if it is on none.
+	// networks are the subnets of the VLAN, and vlan is the pod's view of it; nil if the pod is not on one.
 	networks []netip.Prefix
 	vlan     *problem.VLAN
 	now      time.Time
-	// empty has the upstreams whose Service has no ready endpoint, by name, and since when.
+	// empty contains the upstreams whose Service lacks a ready endpoint, by name, and since when.
 	empty map[string]time.Time
 }
 
@@ -120,7 +121,7 @@ func (j *judge) problems(results []*result) []problem.Problem {
 	for _, u := range j.proxy.Upstreams {
 		if since, ok := j.empty[u.Name]; ok && j.now.Sub(since) >= minFault {
 			service := model.ParseRef("Service", u.Service)
-			list = append(list, problem.Failed(problem.BackendUnreachable, service, "backend %s has no ready endpoint", u.Name).
+			list = append(list, problem.Failed(problem.BackendUnreachable, service, "backend %s lacks a ready endpoint", u.Name).
 				WithRemedy("check that its selector and port fit pods that are ready: kubectl -n %s describe service %s", service.Namespace, service.Name))
 		}
 		endpoints, broken := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
@@ -232,7 +233,7 @@ func (j *judge) isUnannounced(r *result) bool {
 	})
 }
 
-// problem returns the problem of an upstream with a number of endpoints, of which some do not work because of c: those of results.
+// problem returns the problem of an upstream with a number of endpoints. The endpoints in results fail because of c.
 func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) problem.Problem {
 	object, first := u.Owner, results[0]
 	if u.Service != "" {
@@ -251,11 +252,11 @@ func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) pro
 	for _, r := range results[:min(len(results), maxEvidence)] {
 		switch {
 		case !r.Connected:
-			p = p.Because(r.Error)
+			p = p.WithEvidence(r.Error)
 		case r.Error != "":
-			p = p.Because(fmt.Sprintf("handshake with %s for %s: %s", r.Address, r.Name, r.Error))
+			p = p.WithEvidence(fmt.Sprintf("handshake with %s for %s: %s", r.Address, r.Name, r.Error))
 		default:
-			p = p.Because(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address,
+			p = p.WithEvidence(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address,
 				strings.Join(r.Names, ", "), r.NotBefore.Format(time.RFC3339), r.NotAfter.Format(time.RFC3339), r.Issuer))
 		}
 	}

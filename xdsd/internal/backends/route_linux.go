@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// interfaceTo returns the name of the network interface through which packets to an address leave, empty if it has no
+// interfaceTo returns the name of the network interface through which packets to an address leave, empty without a
 // route.
 func interfaceTo(a netip.Addr) string {
 	routes, err := netlink.RouteGet(a.AsSlice())

@@ -45,7 +45,7 @@ func isDesired(c metav1.Condition) bool {
 	return c.Status == metav1.ConditionTrue
 }
 
-// isDetail reports whether a condition has no Event when an object is created with its desired status.
+// isDetail reports whether control records no Event for a condition of a new object that has its desired status.
 func isDetail(c metav1.Condition) bool {
 	switch c.Type {
 	case v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionWithinLimits, v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady,

@@ -34,11 +34,11 @@ type appsFacts struct {
 
 // outcome is the result of reconciling the objects in a hosted cluster.
 type outcome struct {
-	// infra is the Infra that the objects belong to.
+	// infra is the Infra of the objects.
 	infra types.NamespacedName
-	// fault is why the reconciliation failed, or why the Service has no usable address; nil for no fault.
+	// fault is why the reconciliation failed, or why the Service lacks a usable address; nil for no fault.
 	fault *guest.Fault
-	// warning is what is wrong although the address is usable; empty for nothing.
+	// warning is a fault that leaves the address usable; empty for none.
 	warning string
 }
 
@@ -50,7 +50,7 @@ var transientReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressNotAnnounced,
 }
 
-// noAddressReasons imply that the Service has no address.
+// noAddressReasons imply that the Service lacks an address.
 var noAddressReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressMetalLBMissing, v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressPoolExhausted, v1alpha1.AppsIngressAddressNotAssigned,
 }
@@ -144,11 +144,11 @@ func (f *appsFacts) service() types.NamespacedName {
 // fault returns the fault to report, or nil if the addresses are current.
 func (f *appsFacts) fault() *guest.Fault {
 	if f.cluster == nil {
-		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unboundMessage(), "the Infra has no hosted cluster")}
+		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unboundMessage(), "the Infra lacks a hosted cluster")}
 	}
 	if f.cluster.Apps == nil {
 		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned,
-			Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster, or spec.appsIngress.baseDomain of the Infra"}
+			Message: f.cluster.String() + " lacks an apps domain; set spec.dns.baseDomain of the HostedCluster, or spec.appsIngress.baseDomain of the Infra"}
 	}
 	// Of two faults with the same reason, the outcome's comes first, because its message is more specific.
 	var faults []*guest.Fault
@@ -182,7 +182,7 @@ func (f *appsFacts) fault() *guest.Fault {
 	return first
 }
 
-// unboundMessage returns why the Infra has no hosted cluster; empty if unknown.
+// unboundMessage returns why the Infra lacks a hosted cluster; empty if unknown.
 func (f *appsFacts) unboundMessage() string {
 	var list []string
 	for _, p := range f.problems {

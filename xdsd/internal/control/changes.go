@@ -161,7 +161,7 @@ func proxyService(s *model.Snapshot, p *model.ProxyServer) (service, address str
 	switch {
 	case len(addresses) > 0:
 		return service, addresses[0].String()
-	case p.Infra == nil: // it has no Service
+	case p.Infra == nil: // without a Service
 		return "", ""
 	}
 	return service, ""

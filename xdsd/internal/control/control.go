@@ -72,7 +72,7 @@ type Options struct {
 	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
-	// Problems receives what the controllers find.
+	// Problems receives the problems that the controllers find.
 	Problems   *Problems
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
@@ -93,7 +93,8 @@ type reconciler struct {
 // New returns a manager. Its method Start reconciles all Infras and ProxyServers while this replica leads, and returns
 // an error when the Lease is lost.
 func New(o Options) (ctrl.Manager, error) {
-	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
+	components, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In,
+		[]string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
 	if err != nil {
 		return nil, fmt.Errorf("selecting pods: %w", err)
 	}
@@ -102,7 +103,7 @@ func New(o Options) (ctrl.Manager, error) {
 		Name: name, Namespace: o.Namespace, Identity: o.Identity, Election: o.Election, LeaseDuration: o.LeaseDuration, Log: o.Log,
 		// Infras and ProxyServers are read from the Store, so that they are watched once.
 		Cache: cache.Options{ReaderFailOnMissingInformer: true, ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*components), Transform: trimPod},
 		}},
 		// Controller names are unique per process, but tests run several managers in one process.
 		Controller: config.Controller{SkipNameValidation: new(true)},

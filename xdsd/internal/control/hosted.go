@@ -44,29 +44,29 @@ const (
 	firstRetry, lastRetry = time.Second, 2 * time.Minute
 )
 
-// hostedReconciler maintains the objects of Infras in hosted clusters: it applies those of the Infra that configures the apps ingress of
-// a cluster, and deletes those that no Infra needs, also when this replica first sees the cluster: without a finalizer, an Infra can be
-// deleted while no replica runs.
+// hostedReconciler maintains the objects of Infras in hosted clusters. It applies the objects of the Infra that
+// configures a cluster's apps ingress, and deletes objects that no Infra needs. It also deletes them when this
+// replica first sees the cluster: without a finalizer, an Infra can be deleted while no replica runs.
 type hostedReconciler struct {
 	reconciler
 
 	// changed receives the Infras whose outcome has changed.
 	changed chan event.GenericEvent
-	// serving are the hosted clusters with objects of Infras that do not exist and whose pods serve, by Infra.
+	// serving are the hosted clusters with objects of deleted Infras whose pods still serve, by Infra.
 	serving sync.Map
 
 	states states[hostedCluster]
 	retry  workqueue.TypedRateLimiter[string] // by hosted cluster
 }
 
-// hostedCluster is what control remembers of a hosted cluster.
+// hostedCluster is control's state for a hosted cluster.
 type hostedCluster struct {
 	// access is how the Service was last accessed; nil if unknown.
 	access *model.HostedAccess
 	// sweptInfra is the Infra that configured the apps ingress when the objects of all others were deleted, and sweptService its
 	// Service when all others of it were; zero if unknown.
 	sweptInfra, sweptService types.NamespacedName
-	// readers are Infras whose objects were deleted, and whose Secrets with readers' kubeconfigs have to be.
+	// readers are Infras whose objects were deleted, and whose Secrets with readers' kubeconfigs must be deleted.
 	readers map[client.ObjectKey]bool
 	// addressSince is when the Service was first seen with an address.
 	addressSince time.Time
@@ -117,7 +117,7 @@ func (r *hostedReconciler) ofServing(ctx context.Context, pod client.Object) []c
 }
 
 // managesAppsService reports whether control creates the apps Service for an Infra: appsIngress is enabled with
-// source HostedService, and the model selected this Infra among those of the hosted cluster.
+// source HostedService, and the model selected this Infra for the hosted cluster.
 func managesAppsService(object *v1alpha1.Infra, i *model.Infra) bool {
 	apps := object.Spec.AppsIngress
 	return object.DeletionTimestamp == nil && apps.IsEnabled() && (apps.Source == "" || apps.Source == v1alpha1.AppsIngressSourceHostedService) &&
@@ -236,7 +236,7 @@ func (r *hostedReconciler) ensure(
 	return result, min(next, max(time.Until(renewal), time.Second)), err
 }
 
-// check returns why the Service has no usable address, and when to check again.
+// check returns why the Service lacks a usable address, and when to check again.
 func check(
 	ctx context.Context, h *guest.Cluster, w *guest.Wanted, service *corev1.Service, state *hostedCluster,
 ) (result outcome, next time.Duration) {
@@ -276,7 +276,7 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 	h, err := r.connect(ctx, c, state)
 	var fault *guest.Fault
 	switch {
-	case errors.As(err, &fault) && fault.Reason == v1alpha1.AppsIngressKubeconfigMissing: // expected if control has no right to the Secret
+	case errors.As(err, &fault) && fault.Reason == v1alpha1.AppsIngressKubeconfigMissing: // expected if control lacks the right to the Secret
 		r.log.Debug("cannot read the kubeconfig of a hosted cluster; not checking it for objects that no Infra needs", "hostedcluster", c.Key(), "err", err)
 		return nil
 	case err != nil:
@@ -289,7 +289,7 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 	if last := state.last.Load(); last != nil {
 		state.readers[last.infra] = true
 	}
-	var serving error // the Infras that do not exist, and whose pods serve
+	var serving error // deleted Infras whose pods still serve
 	removed, err := h.Remove(ctx, func(infra string, o client.Object) bool {
 		if w != nil && infra == w.Infra.String() {
 			return w.Service.Name != "" && !w.Includes(o)
@@ -394,7 +394,7 @@ func (r *hostedReconciler) connect(ctx context.Context, c *model.Cluster, state 
 	}
 	data := secret.Data[access.Key]
 	if len(data) == 0 {
-		return nil, missing("Secret %s has no key %q", access.Secret, access.Key)
+		return nil, missing("Secret %s lacks key %q", access.Secret, access.Key)
 	}
 	h, err := guest.Connect(data, access.Dial)
 	if err != nil {

@@ -119,17 +119,17 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 	if err != nil {
 		return err
 	}
-	of := func(component string) []corev1.Pod {
+	podsFor := func(component string) []corev1.Pod {
 		return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] != component })
 	}
 	components := &f.object.Spec.InfraComponents
 	if f.dhcp.enabled = components.DHCP.IsEnabled(); f.dhcp.enabled {
-		fault := probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
+		fault := probePods(podsFor(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
 		f.dhcp.fault = f.dhcpFault(fault)
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
 		query := func(pod *corev1.Pod) error { return queryDNS(ctx, pod, f.infra) }
-		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), query)
+		f.dns.fault = probePods(podsFor(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), query)
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
 		f.proxy.fault = r.proxyFault(f)
@@ -144,11 +144,11 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 }
 
 // probePods probes all pods concurrently. It returns their faults and the number of missing pods as one text; empty
-// if there are none.
+// without any.
 func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) string {
 	faults := make([]string, len(pods)+1)
 	if missing := max(instances, 1) - len(pods); missing > 0 {
-		faults[len(pods)] = fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1))
+		faults[len(pods)] = fmt.Sprintf("%d of %d replicas lack a pod", missing, max(instances, 1))
 	}
 	var group sync.WaitGroup
 	for i := range pods {
@@ -207,13 +207,13 @@ func serviceProblems(ctx context.Context, f *infraFacts) []problem.Problem {
 		if err := connect(ctx, netip.AddrPortFrom(a, port)); err != nil && !neighbours.Local(err) {
 			list = append(list, problem.Failed(problem.ServiceUnreachable, model.ParseRef("Service", f.infra.Proxy.Service), "cluster IP %s accepts no "+
 				"connections from the node of control: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", a).
-				Because(err.Error()))
+				WithEvidence(err.Error()))
 		}
 	}
 	return list
 }
 
-// firstPort returns the first TCP port of proxies, 0 if there is none.
+// firstPort returns the first TCP port of proxies, or 0.
 func firstPort(proxies []*model.ProxyServer) uint16 {
 	for _, p := range proxies {
 		for _, l := range p.Listeners {

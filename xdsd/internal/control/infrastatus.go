@@ -23,7 +23,7 @@ type infraFacts struct {
 	problems []model.Problem
 	// dhcp, dns and proxy are the states of the components.
 	dhcp, dns, proxy component
-	// observed is what the pods report; nil if unknown.
+	// observed are the pods' reports; nil if unknown.
 	observed *observation
 	// apps is status.appsIngress; nil if appsIngress is not enabled.
 	apps *v1alpha1.AppsIngressStatus
@@ -103,8 +103,7 @@ func (f *infraFacts) network() metav1.Condition {
 		"Valid", "addresses and ranges are consistent")
 }
 
-// names returns the condition NamesServed, which is true if the names of the control plane are known and DNS
-// answers.
+// names returns the condition NamesServed, which is true if the control-plane names are known and DNS responds.
 func (f *infraFacts) names() metav1.Condition {
 	kind := v1alpha1.ConditionNamesServed
 	problems := f.problemsWith(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain,
@@ -157,7 +156,7 @@ func (f *infraFacts) appsDomain() metav1.Condition {
 	return condition(kind, metav1.ConditionFalse, "Matches", "")
 }
 
-// observations returns the conditions of the components and of what they depend on.
+// observations returns the conditions of the components and of their dependencies.
 func (f *infraFacts) observations() []metav1.Condition {
 	o, ref := f.observed, f.infra.Ref
 	ifEnabled := func(enabled bool, otherwise string, c metav1.Condition) metav1.Condition {
@@ -166,7 +165,7 @@ func (f *infraFacts) observations() []metav1.Condition {
 		}
 		return c
 	}
-	const dhcp, dns, proxy, healthy = "DHCP is not enabled", "DNS is not enabled", "the proxy is not enabled", "every replica answers"
+	const dhcp, dns, proxy, healthy = "DHCP is not enabled", "DNS is not enabled", "the proxy is not enabled", "every replica responds"
 	return []metav1.Condition{
 		ifEnabled(f.dhcp.enabled, dhcp, o.condition(v1alpha1.ConditionDHCPReady, ref, true, "DHCPNotReady", f.dhcp.fault, healthy)),
 		ifEnabled(f.dns.enabled, dns, o.condition(v1alpha1.ConditionDNSReady, ref, true, "DNSNotReady", f.dns.fault, healthy)),

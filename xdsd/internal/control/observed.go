@@ -46,8 +46,8 @@ func (o *observation) condition(kind string, object model.Ref, observed bool, re
 	return condition(kind, metav1.ConditionTrue, reasonReady, "%s", healthy)
 }
 
-// problemText returns the messages of problems, each with the object that it is about, and the remedy of the first. It has no
-// evidence, which changes.
+// problemText returns the messages of problems, each with the object that it is about, and the remedy of the first.
+// It omits evidence, which changes.
 func problemText(object model.Ref, problems []problem.Problem, fault string) string {
 	var texts []string
 	for i := range problems {

@@ -90,7 +90,7 @@ func TestInfraConditionsOfProblems(t *testing.T) {
 
 func TestMessagesOfConditions(t *testing.T) {
 	o := &observation{vlan: true, problems: []problem.Problem{
-		problem.Failed(problem.InterfaceDown, model.Ref{Kind: "Pod", Namespace: "clusters", Name: "dhcp-0"}, "interface net1 is down").Because("seen at 03:04:05").WithRemedy("repair it"),
+		problem.Failed(problem.InterfaceDown, model.Ref{Kind: "Pod", Namespace: "clusters", Name: "dhcp-0"}, "interface net1 is down").WithEvidence("seen at 03:04:05").WithRemedy("repair it"),
 		problem.Failed(problem.AddressInUse, demo, "two hosts"),
 		problem.Failed(problem.AddressInUse, demo, "two hosts"),
 		problem.Failed(problem.MTUMismatch, model.Ref{Kind: "Node", Name: "a"}, "the MTU differs"),

@@ -35,7 +35,7 @@ func newProber() *prober {
 // address returns the host and port of a named container port.
 func address(pod *corev1.Pod, port string) (string, error) {
 	if pod.Status.PodIP == "" {
-		return "", fmt.Errorf("has no IP address yet")
+		return "", fmt.Errorf("is waiting for an IP address")
 	}
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {
@@ -44,12 +44,12 @@ func address(pod *corev1.Pod, port string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("has no container port named %q", port)
+	return "", fmt.Errorf("lacks a container port named %q", port)
 }
 
-// queryDNS queries a pod for the first name of the control plane, and compares its answer with the current model. Because the query arrives
-// from the pod network, the answer is that of the view of pods: the cluster IPs of the proxy's Service. While they are unknown, any answer
-// with RCODE NOERROR is accepted.
+// queryDNS queries a pod for the first name of the control plane, and compares its answer with the current model.
+// Because the query arrives from the pod network, the response comes from the pod view: the cluster IPs of the
+// proxy's Service. While they are unknown, any answer with RCODE NOERROR is accepted.
 func queryDNS(ctx context.Context, pod *corev1.Pod, i *model.Infra) error {
 	if i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
 		return errors.New("cannot query DNS: no control-plane name is known")

@@ -27,7 +27,7 @@ func lasting(now time.Time, problems []problem.Problem) []problem.Problem {
 	return slices.DeleteFunc(problems, func(p problem.Problem) bool { return now.Sub(p.Since) < minAges[p.Code] })
 }
 
-// Problems are what control finds: actions of its own that fail, until they succeed or are no longer due, and the problems of Infras and
+// Problems are control's failed actions, until they succeed or are no longer due, and the problems of Infras and
 // standalone ProxyServers. The zero value is empty and ready for use. It is safe for concurrent use.
 type Problems struct {
 	observed states[siteState]
@@ -54,7 +54,7 @@ func (s *Problems) record(p problem.Problem, err error) {
 		return
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	p = p.Because(now.Format(time.RFC3339) + ": " + err.Error())
+	p = p.WithEvidence(now.Format(time.RFC3339) + ": " + err.Error())
 	if p.Since = now; failed {
 		p.Since = before.Since
 	}

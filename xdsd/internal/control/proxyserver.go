@@ -27,7 +27,7 @@ type proxyReconciler struct {
 	reconciler
 
 	states states[proxyState]
-	// heartbeatInterval is that of replicas, and changeTime how long they may apply a change.
+	// heartbeatInterval is the replicas' heartbeat interval, and changeTime how long they may apply a change.
 	heartbeatInterval, changeTime time.Duration
 }
 

@@ -29,7 +29,7 @@ type proxyFacts struct {
 	silent map[string]bool
 	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
-	// observed is what the pods report; nil for the ProxyServer of an Infra, whose conditions have it.
+	// observed are the pods' reports; nil for the ProxyServer of an Infra, whose conditions include it.
 	observed *observation
 }
 
@@ -82,7 +82,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 	}
 	if len(f.pods) == 0 {
 		return notReady(v1alpha1.ReasonNoReplica,
-			"no pod has the labels %s=%s and %s=%s: it is being recreated, or checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' say why not",
+			"no pod has the labels %s=%s and %s=%s: see checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' unless it is being recreated",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	var replicas []v1alpha1.ReplicaStatus
@@ -148,7 +148,7 @@ func checkOmitted(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	return v1alpha1.ReasonConfigRejected, "left out, because Envoy would reject it: " + strings.Join(r.Omitted, "; ")
 }
 
-// checkBackends checks the rights of a replica in the namespaces of backends, which only it knows.
+// checkBackends checks the rights of a replica in the namespaces of backends, which only the replica can test.
 func checkBackends(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	for _, b := range r.Backends {
 		if model.NamespaceOutOfScope(b.Reason) {
@@ -161,7 +161,7 @@ func checkBackends(r *v1alpha1.ReplicaStatus) (reason, message string) {
 func checkAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	switch {
 	case r.Version == "":
-		return v1alpha1.ReasonNotAcknowledged, "has no configuration yet"
+		return v1alpha1.ReasonNotAcknowledged, "is waiting for a configuration"
 	case r.Acknowledged == "":
 		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged a configuration: check that Envoy runs with the pod's name as node.id"
 	case r.Acknowledged != r.Version:
@@ -179,7 +179,7 @@ func checkListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	}
 	switch {
 	case len(r.Listeners) == 0:
-		return v1alpha1.ReasonListenerNotReady, "has no listener, and routes nothing"
+		return v1alpha1.ReasonListenerNotReady, "lacks listeners and routes nothing"
 	case len(faults) > 0:
 		return v1alpha1.ReasonListenerNotReady, strings.Join(faults, "; ")
 	}
@@ -202,7 +202,7 @@ func unreadyReason(pod *corev1.Pod) string {
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
-// configuration, the object has problems, or a replica has no rights in the namespace of a backend.
+// configuration, the object has problems, or a replica lacks rights in the namespace of a backend.
 func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind, replicas := v1alpha1.ConditionConfigurationValid, f.object.Status.Replicas
 	if reason, message := firstFault(replicas, checkNACK, checkOmitted); reason != "" {

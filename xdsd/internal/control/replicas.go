@@ -21,16 +21,17 @@ type proxyState struct {
 	changing time.Time
 }
 
-// heartbeat is the time of a report by the replica's clock, and when it was received by that of control: the clocks of nodes differ.
+// heartbeat is the time of a report by the replica's clock, and of its receipt by control's clock, since nodes'
+// clocks differ.
 type heartbeat struct {
 	sent     metav1.Time
 	received time.Time
-	// silent reports whether the next one is overdue.
+	// silent reports whether the next heartbeat is overdue.
 	silent bool
 }
 
-// silent returns the pods whose replicas have stopped reporting. While what control reads is not current, no replica can become
-// silent. Replicas of versions without heartbeats are never silent.
+// silent returns the pods whose replicas have stopped reporting. While control's data is not current, no replica can
+// become silent. Replicas of versions without heartbeats are never silent.
 func (s *proxyState) silent(p *v1alpha1.ProxyServer, now time.Time, current bool, interval time.Duration) map[string]bool {
 	ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 	wasSilent := ready != nil && ready.Reason == v1alpha1.ReasonReplicaSilent
@@ -57,8 +58,9 @@ func (s *proxyState) silent(p *v1alpha1.ProxyServer, now time.Time, current bool
 	return silent
 }
 
-// keepReady lets the condition Ready stay true for a time while replicas apply a change of the spec, and reports whether it does: the
-// previous configuration serves, and observedGeneration shows that it is not yet that of the current spec.
+// keepReady lets the condition Ready stay true for a time while replicas apply a change of the spec, and reports
+// whether it does: the previous configuration serves, and observedGeneration shows that the current spec is not
+// applied yet.
 func (s *proxyState) keepReady(before, status *v1alpha1.ProxyServerStatus, now time.Time, most time.Duration) bool {
 	was, is := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	applied := !slices.Contains([]string{v1alpha1.ReasonReplicaBehind, v1alpha1.ReasonNotAcknowledged, v1alpha1.ReasonListenerNotReady}, is.Reason)

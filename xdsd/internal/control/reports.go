@@ -29,7 +29,7 @@ const (
 	minReadyTime = 45 * time.Second
 )
 
-// A podReport is what the daemons of a pod report.
+// A podReport contains the reports of a pod's daemons.
 type podReport struct {
 	at       time.Time
 	problems []problem.Problem
@@ -47,7 +47,7 @@ func (p *prober) readReport(ctx context.Context, pod *corev1.Pod) (podReport, er
 	for _, port := range []string{v1alpha1.PortHealth, "holder", "state"} {
 		at, err := address(pod, port)
 		if err != nil {
-			continue // the pod has no such daemon
+			continue // the pod lacks the daemon
 		}
 		report, err := p.requestProblems(ctx, at)
 		if err != nil {
@@ -103,17 +103,17 @@ type siteState struct {
 	reports map[string]podReport
 }
 
-// observation is what the pods of an Infra or ProxyServer report.
+// observation combines the reports of an Infra's or ProxyServer's pods.
 type observation struct {
-	// problems are those of the pods and of the VLAN, in the order of problem.Kinds.
+	// problems are the problems of the pods and of the VLAN, in the order of problem.Kinds.
 	problems []problem.Problem
-	// vlan reports whether a pod has a view of the VLAN, and components has those whose pods report.
+	// vlan reports whether a pod has a view of the VLAN, and components contains the components whose pods report.
 	vlan       bool
 	components map[string]bool
 }
 
-// observe reads the reports of the pods of an object, and judges its VLAN, whose facts have no pods yet. It adds problems that the caller
-// has found.
+// observe reads the reports of the pods of an object, and evaluates its VLAN. f.pods must be empty. It adds problems
+// that the caller has found.
 func (s *Problems) observe(ctx context.Context, probe *prober, pods []corev1.Pod, f *vlanFacts, found []problem.Problem) *observation {
 	reports, failures := make([]podReport, len(pods)), make([]error, len(pods))
 	var group sync.WaitGroup
@@ -138,7 +138,7 @@ func (s *Problems) observeReports(
 			}
 			if unreadyReason(pod) == "" && readySince(pod, now) >= minReadyTime {
 				o.problems = append(o.problems, problem.Warned(problem.PodNotAnswering, podRef(pod), "control cannot read the problems of the ready pod").
-					Because(err.Error()))
+					WithEvidence(err.Error()))
 			}
 		}
 		last[pod.Name] = report

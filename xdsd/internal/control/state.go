@@ -25,9 +25,9 @@ type State struct {
 	Snapshot *model.Snapshot `json:"snapshot,omitempty"`
 }
 
-// A Replica is what a replica of control knows.
+// A Replica is the state of a replica of control.
 type Replica struct {
-	// Options are those of New.
+	// Options are the options passed to New.
 	Options
 
 	// Elected is closed when the replica becomes the leader.
@@ -70,10 +70,10 @@ func leaderProblems(election *leader.Election, namespace string, duration time.D
 	lease := model.Ref{Kind: "Lease", Namespace: namespace, Name: name}
 	p := problem.Failed(problem.NoLeader, lease, "no replica of control leads: no status is written, and the apps address is not reconciled")
 	if holder != "" {
-		p = p.Because(fmt.Sprintf("%q holds the Lease and does not renew it", holder))
+		p = p.WithEvidence(fmt.Sprintf("%q holds the Lease and does not renew it", holder))
 	}
 	if failure := election.Failure(); failure != "" {
-		p = p.Because("Lease " + namespace + "/" + name + ": " + failure)
+		p = p.WithEvidence("Lease " + namespace + "/" + name + ": " + failure)
 	}
 	p.Since = renewed
 	return []problem.Problem{p}

@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 )
 
-// vlanGrace is how long a pod must have been ready, and what it sees the same, to be judged. Pods probe each other every
-// neighbours.Interval.
+// vlanGrace is how long a pod must have been ready, and its view unchanged, to be evaluated. Pods probe each other
+// every neighbours.Interval.
 const vlanGrace = 3 * neighbours.Interval
 
 // A vlanPod is a pod on the VLAN with its view.
@@ -26,7 +26,7 @@ type vlanPod struct {
 	component string
 	// settled reports whether the pod has been ready, or unready, for vlanGrace.
 	settled bool
-	// interfaces are those that Multus reports; view is what the pod sees, nil if unknown.
+	// interfaces are the interfaces that Multus reports; view is the pod's view of the VLAN, nil if unknown.
 	interfaces []cni.PodInterface
 	view       *problem.VLAN
 	// answers are the hosts that answer the broadcast probes of the pod's container holder.
@@ -38,8 +38,8 @@ type vlanFacts struct {
 	// object is the Infra or ProxyServer of the pods.
 	object model.Ref
 	pods   []*vlanPod // sorted by name
-	// gateway is the address of the VLAN's gateway, zero for none; apps are the addresses of apps, and own those of oooi's
-	// components, including floating ones.
+	// gateway is the address of the VLAN's gateway, zero for none; apps are the addresses of apps, and own the
+	// addresses of oooi's components, including floating ones.
 	gateway   netip.Addr
 	apps, own []netip.Addr
 }
@@ -72,18 +72,18 @@ func (p *vlanPod) interfaceProblems() []problem.Problem {
 		is := p.view.Interface(i.Name)
 		switch {
 		case is == nil:
-			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "the pod has no interface %s: it is not on the VLAN", i.Name))
+			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "the pod lacks interface %s, so it is not on the VLAN", i.Name))
 			continue
 		case !is.Up:
 			list = append(list, problem.Failed(problem.InterfaceDown, p.ref,
-				"interface %s of the pod is down or has no carrier: the pod cannot be reached on the VLAN", i.Name))
+				"interface %s of the pod is down or lacks a carrier, so the pod cannot be reached on the VLAN", i.Name))
 			continue
 		}
 		for _, a := range i.Addresses {
 			if !is.Has(a) {
 				list = append(list, problem.Failed(problem.InterfaceAddressMissing, p.ref,
 					"interface %s of the pod does not have address %s, although Multus assigned it", i.Name, a).
-					Because(fmt.Sprintf("its addresses: %v", is.Addresses)))
+					WithEvidence(fmt.Sprintf("its addresses: %v", is.Addresses)))
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	add := func(p *problem.Problem, id, requestedBy string) {
 		if p != nil && !found[id] {
 			found[id] = true
-			list = append(list, p.Because("requested by "+requestedBy))
+			list = append(list, p.WithEvidence("requested by "+requestedBy))
 		}
 	}
 	for _, p := range f.pods {
@@ -174,14 +174,14 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	return list
 }
 
-// twin returns the problem of another host with the MAC address of one of the pods that have it; nil if there is none.
+// twin returns the problem of another host with the MAC address of one of the pods that have it; or nil.
 func (f *vlanFacts) twin(h *problem.Host, pods []*vlanPod) *problem.Problem {
 	if len(pods) != 1 || !pods[0].settled || owner(f.pods, h.Address) != nil || slices.Contains(f.own, h.Address) {
 		return nil
 	}
 	return new(problem.Failed(problem.AddressInUse, pods[0].ref,
 		"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
-		Because(fmt.Sprintf("it answers for %s, which is no address of the pod", h.Address)).
+		WithEvidence(fmt.Sprintf("it answers for %s, which is not an address of the pod", h.Address)).
 		WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
 }
 
@@ -199,7 +199,7 @@ func (f *vlanFacts) heldTwice() []problem.Problem {
 		for _, component := range slices.Sorted(maps.Keys(evidence)) {
 			if n := len(evidence[component]); n > 1 {
 				list = append(list, problem.Failed(problem.AddressHeldTwice, f.object, "%d pods have the floating address %s", n, a).
-					Because(evidence[component]...).
+					WithEvidence(evidence[component]...).
 					WithRemedy("check that the pods reach each other on the VLAN, and the API server: see the logs of containers holder"))
 			}
 		}
@@ -207,7 +207,7 @@ func (f *vlanFacts) heldTwice() []problem.Problem {
 	return list
 }
 
-// inTurn returns the problem of two hosts that answer in turn; nil if there is none.
+// inTurn returns the problem of two hosts that answer in turn; or nil.
 func (f *vlanFacts) inTurn(h *problem.Host) *problem.Problem {
 	var p problem.Problem
 	pod := owner(f.pods, h.Address)
@@ -224,11 +224,11 @@ func (f *vlanFacts) inTurn(h *problem.Host) *problem.Problem {
 	default:
 		return nil
 	}
-	return new(p.Because(fmt.Sprintf("MAC addresses %s and %s", cmp.Or(h.MAC, h.LastMAC), h.Other)))
+	return new(p.WithEvidence(fmt.Sprintf("MAC addresses %s and %s", cmp.Or(h.MAC, h.LastMAC), h.Other)))
 }
 
-// foreign returns the problem of a host that answers for the address of a pod, or of a VM that answers for the gateway's; nil
-// if there is none.
+// foreign returns the problem of a host that answers for a pod's address, or of a VM that answers for the gateway's;
+// or nil.
 func (f *vlanFacts) foreign(h *problem.Host) *problem.Problem {
 	host := "another host on the VLAN, with MAC address " + h.MAC
 	if h.VM != "" {
@@ -242,7 +242,7 @@ func (f *vlanFacts) foreign(h *problem.Host) *problem.Problem {
 		return nil
 	}
 	return new(problem.Failed(problem.AddressInUse, pod.ref, "%s, answers ARP requests for address %s of the pod", host, h.Address).
-		Because("the pod has MAC address " + strings.Join(pod.macs(), ", ")))
+		WithEvidence("the pod has MAC address " + strings.Join(pod.macs(), ", ")))
 }
 
 const (
@@ -253,8 +253,8 @@ const (
 	minSilentVM = 2 * time.Minute
 )
 
-// runningVMs returns when the running VMs were created, by MAC address. known is false if no DHCP server, which knows the VMs, has
-// a view.
+// runningVMs returns when the running VMs were created, by MAC address. known is false without the view of a DHCP
+// server, which knows the VMs.
 func (f *vlanFacts) runningVMs() (created map[string]time.Time, known bool) {
 	created = map[string]time.Time{}
 	for _, p := range f.pods {
@@ -297,7 +297,7 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 				if last, found := silent[h.LastMAC]; !found || age < last {
 					silent[h.LastMAC] = age
 				}
-				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, of MAC address %s", h.Address,
+				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, from MAC address %s", h.Address,
 					p.ref.Name, h.LastAnswer.UTC().Format(time.RFC3339), h.LastMAC))
 			}
 		}
@@ -315,12 +315,12 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 	if !peers || together == 0 || together == 1 && (!vm || latest < minSilentVM) {
 		return nil
 	}
-	hosts := fmt.Sprintf("none of the %d hosts that answered before answers", together)
+	hosts := fmt.Sprintf("none of the %d hosts that answered before still answers", together)
 	if together == 1 {
 		hosts = "the only VM that answered before does not answer"
 	}
 	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object,
 		"%s on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang", hosts).
-		Because(evidence...).
+		WithEvidence(evidence...).
 		WithRemedy("check that the switch ports of the pods' nodes carry the VLAN, and that the interface that connects the VLAN's bridge to the switch is up")}
 }

@@ -22,8 +22,8 @@ type lostHost struct {
 
 	// pod is the pod that the host does not answer.
 	pod *vlanPod
-	// owner is the pod with the address; nil for another host. reachedBy is a pod that the host has answered for long enough since it
-	// became silent; nil if there is none.
+	// owner is the pod with the address; nil for another host. reachedBy is a pod that the host has answered for long
+	// enough since it became silent; nil without one.
 	owner, reachedBy *vlanPod
 }
 
@@ -70,7 +70,7 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 			continue
 		}
 		if at := slices.IndexFunc(list, func(other problem.Problem) bool { return other.Message == p.Message }); at >= 0 {
-			list[at] = list[at].Because(p.Evidence...) // of another pod
+			list[at] = list[at].WithEvidence(p.Evidence...) // of another pod
 		} else {
 			list = append(list, *p)
 		}
@@ -97,7 +97,7 @@ func isolatedPod(p *vlanPod, lost []lostHost) problem.Problem {
 	outgoing := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.pod != p })
 	if n := countHosts(outgoing, p); n > 1 {
 		return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "%d hosts on the VLAN answer other pods, and not this pod: packets between them "+
-			"and the pod are dropped", n).WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: VLAN, port isolation, private "+
+			"and the pod are dropped", n).WithRemedy("compare the ports of the pods on the node's bridge and on the switch: VLAN, port isolation, private "+
 			"VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')"), outgoing)
 	}
 	incoming := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.owner != p })
@@ -109,7 +109,7 @@ func isolatedPod(p *vlanPod, lost []lostHost) problem.Problem {
 func withHosts(p problem.Problem, lost []lostHost) problem.Problem {
 	const most = 4
 	for i := range lost[:min(len(lost), most)] {
-		p = p.Because(lost[i].describe())
+		p = p.WithEvidence(lost[i].describe())
 	}
 	return p
 }
@@ -121,7 +121,7 @@ func (f *vlanFacts) singleHostProblem(l *lostHost, lost []lostHost) *problem.Pro
 	var p problem.Problem
 	switch {
 	case mutual && l.pod.ref.Name > l.owner.ref.Name:
-		return nil // the same as that of the other one
+		return nil // the same as the other pod's
 	case mutual:
 		p = problem.Failed(problem.PodUnreachable, f.object, "Pods %s and %s do not reach each other on the VLAN", l.pod.ref.Name, l.owner.ref.Name)
 	case l.reachedBy == nil:
@@ -137,9 +137,9 @@ func (f *vlanFacts) singleHostProblem(l *lostHost, lost []lostHost) *problem.Pro
 		return nil
 	}
 	if l.owner != nil {
-		p = p.WithRemedy("compare the ports of both pods on the bridge, and those of their nodes in the switch: port isolation, private VLANs and filters")
+		p = p.WithRemedy("compare the ports of both pods on the bridge and of their nodes on the switch: port isolation, private VLANs and filters")
 	}
-	return new(p.Because(l.describe()))
+	return new(p.WithEvidence(l.describe()))
 }
 
 // silentHosts returns the lost hosts of a working pod, and the numbers of hosts that answer it, and of others that once answered. It
@@ -184,7 +184,7 @@ func (p *vlanPod) reaches(a netip.Addr, silent time.Duration) bool {
 	return min(silent, p.view.Age(h.Since))-p.view.Age(h.LastAnswer) >= required
 }
 
-// describe returns what is known about a lost host.
+// describe describes a lost host.
 func (l *lostHost) describe() string {
 	text := l.Address.String()
 	if l.LastMAC != "" {

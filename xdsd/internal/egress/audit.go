@@ -28,7 +28,7 @@ const maxClients = 1024
 type Audit struct {
 	alsv3.UnimplementedAccessLogServiceServer
 
-	// Proxy returns the proxy with the hosts of egress; nil if there is none.
+	// Proxy returns the proxy with the hosts of egress; or nil.
 	Proxy func() *model.ProxyServer
 	Log   *audit.Log
 
@@ -62,7 +62,7 @@ func NewAudit(proxy func() *model.ProxyServer, log *audit.Log, registry promethe
 	return a
 }
 
-// Policy returns the policy of the proxy; nil if there is none.
+// Policy returns the policy of the proxy; or nil.
 func (a *Audit) Policy() *model.Egress {
 	if p := a.Proxy(); p != nil {
 		return p.Egress
@@ -81,7 +81,7 @@ func (a *Audit) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogsS
 		if err != nil {
 			return fmt.Errorf("receiving Envoy's access log: %w", err)
 		}
-		log = cmp.Or(m.GetIdentifier().GetLogName(), log) // only the first message has it
+		log = cmp.Or(m.GetIdentifier().GetLogName(), log) // only the first message contains it
 		for _, e := range m.GetTcpLogs().GetLogEntry() {
 			common, bytes := e.GetCommonProperties(), e.GetConnectionProperties()
 			a.add(log, common.GetTlsProperties().GetTlsSniHostname(), common, bytes.GetReceivedBytes(), bytes.GetSentBytes())

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// ntpInterval is the time between two requests to a server that answers, as of most NTP clients.
+	// ntpInterval is the time between two requests to a server that responds, as of most NTP clients.
 	ntpInterval = time.Minute
-	// ntpRetry is the time between two attempts for a server that does not answer, or has no address.
+	// ntpRetry is the time between two attempts for a server that does not respond, or lacks an address.
 	ntpRetry = 15 * time.Second
 	// ntpTimeout limits one request, and ntpAttempts is how many are sent until a server counts as failed.
 	ntpTimeout  = time.Second
@@ -29,10 +29,11 @@ const (
 	maxNTPAddresses = 8
 )
 
-// NTP finds the servers to which the proxy forwards NTP. As NTP clients do, it resolves a name once, and again only if none of its
-// addresses answers: the addresses of a pool change at each lookup, and clients would see the time of another server.
+// NTP finds the servers to which the proxy forwards NTP. Like NTP clients, it resolves a name once, and again only if
+// none of its addresses responds: a pool's addresses change at each lookup, and clients would get another server's
+// time.
 type NTP struct {
-	// Proxy returns the proxy with egress; nil if there is none.
+	// Proxy returns the proxy with egress, or nil.
 	Proxy    func() *model.ProxyServer
 	Resolver *Resolver
 	// Changed is called after the endpoints of an upstream have changed.
@@ -48,7 +49,7 @@ type NTP struct {
 // An ntpServer is one of Upstream.Servers.
 type ntpServer struct {
 	checked  time.Time
-	answers  map[netip.Addr]bool // by address, whether it answers
+	answers  map[netip.Addr]bool // by address, whether it responds
 	problem  string              // "" if all addresses answer
 	reported string              // the logged problem
 }
@@ -83,7 +84,7 @@ func (n *NTP) Run(ctx context.Context, subscribe func(func()) (cancel func())) {
 	}
 }
 
-// check checks the servers whose time has come, and updates the endpoints.
+// check checks the servers that are due, and updates the endpoints.
 func (n *NTP) check(ctx context.Context) {
 	var upstreams []*model.Upstream
 	if p := n.Proxy(); p != nil {
@@ -193,7 +194,7 @@ func (s *ntpServer) report(log *slog.Logger) {
 		return
 	}
 	if s.reported = s.problem; s.problem == "" {
-		log.Info("the NTP server answers")
+		log.Info("the NTP server responds")
 	} else {
 		log.Warn("an NTP server cannot be used", "err", s.problem)
 	}
@@ -206,11 +207,12 @@ const (
 	ntpModeServer = 4
 	ntpNotInSync  = 3 // leap indicator
 	ntpMaxStratum = 15
-	ntpOrigin     = 24 // offset of the origin timestamp, and ntpTransmit that of the transmit timestamp
+	ntpOrigin     = 24 // offsets of the origin and the transmit timestamp
 	ntpTransmit   = 40
 )
 
-// askTime sends requests to a server until it answers. It returns an error if the server does not, or is not synchronized.
+// askTime sends requests to a server until it responds. It returns an error if the server does not, or is not
+// synchronized.
 func askTime(ctx context.Context, server netip.AddrPort) error {
 	var err error
 	for range ntpAttempts {

@@ -24,8 +24,9 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// A Resolver is a DNS server for Envoy in the same pod. It forwards queries to the upstream resolvers, and removes addresses from
-// their answers that the policy does not permit, so that a name cannot lead to the cluster (DNS rebinding).
+// A Resolver is a DNS server for Envoy in the same pod. It forwards queries to the upstream resolvers, and removes
+// addresses that the policy does not permit from their responses, so that a name cannot lead to the cluster (DNS
+// rebinding).
 type Resolver struct {
 	// Policy returns the current policy; nil if there is no egress. It must be safe for concurrent use.
 	Policy func() *model.Egress
@@ -144,7 +145,7 @@ func (r *Resolver) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	}
 }
 
-// Lookup returns the permitted addresses of a name: those of IPv4 or, if there are none, of IPv6.
+// Lookup returns the permitted addresses of a name: IPv4 addresses or, without any, IPv6 addresses.
 func (r *Resolver) Lookup(name string) []netip.Addr {
 	var list []netip.Addr
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
@@ -207,7 +208,7 @@ func (r *Resolver) fail(q *dns.Msg, reason string, err error) *dns.Msg {
 	return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 }
 
-// upstreams returns the resolvers that can be used; those of the pod if there are none.
+// upstreams returns the resolvers that can be used; the pod's resolvers if none are configured.
 func upstreams(resolvers []model.Resolver) ([]model.Resolver, error) {
 	list := slices.DeleteFunc(slices.Clone(resolvers), func(r model.Resolver) bool { return r.Protocol != "dns" && r.Protocol != "tls" })
 	if len(list) > 0 {
@@ -223,7 +224,7 @@ func upstreams(resolvers []model.Resolver) ([]model.Resolver, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s has no resolver", resolvConf)
+		return nil, fmt.Errorf("%s lacks a resolver", resolvConf)
 	}
 	return list, nil
 }
@@ -237,7 +238,7 @@ func exchange(q *dns.Msg, servers []model.Resolver) (*dns.Msg, error) {
 		case err != nil:
 			failures = append(failures, err)
 		case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
-			failures = append(failures, fmt.Errorf("%s answers %s", server.Address, cmp.Or(dns.RcodeToString[reply.Rcode], "an error")))
+			failures = append(failures, fmt.Errorf("%s returned %s", server.Address, cmp.Or(dns.RcodeToString[reply.Rcode], "an error")))
 		default:
 			return reply, nil
 		}

@@ -60,12 +60,12 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 			// Use an unhealthy endpoint only if all are unhealthy or not probed yet. With the default of 50 %, Envoy
 			// would ignore health as soon as half of them are unhealthy.
 			HealthyPanicThreshold: &typev3.Percent{Value: 1},
-			// Use a new endpoint as soon as its first probe succeeds. By default Envoy waits for a second, during which
-			// a Service whose endpoints were all replaced has none.
+			// Use a new endpoint as soon as its first probe succeeds. By default Envoy waits for a second, during
+			// which a Service whose endpoints were all replaced is empty.
 			UpdateMergeWindow: durationpb.New(0),
 		},
 		OutlierDetection: outlierDetection(u),
-		// Remove an endpoint that is no longer in EDS even if it still answers probes.
+		// Remove an endpoint that is no longer in EDS even if it still passes health checks.
 		IgnoreHealthOnHostRemoval: true,
 		StatsMatcher:              clusterStats(u),
 	}
@@ -76,7 +76,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
 		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
-	if u.UDP { // has no connections, and no SO_REUSEADDR, with which UDP sockets share a port
+	if u.UDP { // UDP has no connections, and with SO_REUSEADDR UDP sockets would share a port
 		c.UpstreamConnectionOptions = nil
 		if u.Forward {
 			c.LbPolicy = clusterv3.Cluster_MAGLEV // see udpListener. A ring would move more clients of other servers if one fails
@@ -169,7 +169,7 @@ func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	return &corev3.HealthCheck{
 		Timeout:  durationpb.New(check.Timeout),
 		Interval: durationpb.New(check.Interval),
-		// The default is one minute for clusters that have had no connection yet.
+		// The default is one minute for clusters before their first connection.
 		NoTrafficInterval:  durationpb.New(check.Interval),
 		UnhealthyThreshold: wrapperspb.UInt32(uint32(check.UnhealthyAfter)), //nolint:gosec // the API allows no negative number
 		HealthyThreshold:   wrapperspb.UInt32(uint32(check.HealthyAfter)),   //nolint:gosec // the API allows no negative number
@@ -194,9 +194,9 @@ func (t *translator) bindToVLAN(c *corev3.BindConfig) {
 	}
 }
 
-// clusterStats returns a matcher of the stats that a cluster has. It replaces that of the bootstrap configuration, of which
-// each of the about 100 stats would be compared with a list of suffixes: Envoy compares prefixes that end with a dot much
-// faster, and a whole name followed by a dot is the prefix of that stat only.
+// clusterStats returns a matcher of the stats that a cluster has. It replaces the bootstrap configuration's matcher,
+// which would compare each of about 100 stats with a list of suffixes. Envoy compares prefixes that end with a dot
+// much faster, and a name followed by a dot is the prefix of only that stat.
 func clusterStats(u *model.Upstream) *metricsv3.StatsMatcher {
 	names := message.ClusterStats
 	if u.UDP {

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxEgressNames is the number of names whose addresses Envoy keeps. A connection to a further name is closed.
+	// maxEgressNames is the number of names whose addresses Envoy caches. A connection to a further name is closed.
 	maxEgressNames = 16384
 	// egressNameTime is how long Envoy keeps the addresses of a name to which nothing connects. It is short, so that a client that
 	// connects to many names below a wildcard does not use up the names for others.
@@ -51,7 +51,7 @@ func (t *translator) egressResolver() *corev3.TypedExtensionConfig {
 	})}
 }
 
-// egressCluster changes a cluster to one whose endpoint is the name that the client sent, or the proxy that connects to it.
+// egressCluster sets a cluster's endpoint to the name that the client sent, or to the parent proxy.
 func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
 	c.EdsClusterConfig, c.OutlierDetection = nil, nil
 	if u.Parent != nil {
@@ -61,7 +61,7 @@ func (t *translator) egressCluster(c *clusterv3.Cluster, u *model.Upstream) {
 			c.TypedDnsResolverConfig = t.egressResolver()
 			// Otherwise Envoy takes no further clusters while the name does not resolve, as right after the start of xdsd.
 			c.WaitForWarmOnInit = wrapperspb.Bool(false)
-			c.DnsFailureRefreshRate = &clusterv3.Cluster_RefreshRate{ //nolint:staticcheck // its successor is a type of cluster of its own
+			c.DnsFailureRefreshRate = &clusterv3.Cluster_RefreshRate{ //nolint:staticcheck // its successor is a separate cluster type
 				BaseInterval: durationpb.New(200 * time.Millisecond), MaxInterval: durationpb.New(5 * time.Second),
 			}
 		}
@@ -130,8 +130,8 @@ func auditConfig(name string) *grpclogv3.CommonGrpcAccessLogConfig {
 	return &grpclogv3.CommonGrpcAccessLogConfig{LogName: name, GrpcService: message.XDSDService(), TransportApiVersion: corev3.ApiVersion_V3}
 }
 
-// unlisted returns the access log of connections that no filter chain matches. Every TLS listener has it, with egress or without,
-// since a listener with another access log would close all its connections.
+// unlisted returns the access log of connections that no filter chain matches. Every TLS listener has it, even
+// without egress, since changing a listener's access log closes all its connections.
 func (t *translator) unlisted() *accesslogv3.AccessLog {
 	log := t.auditTCP(message.UnlistedLog)
 	log.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{

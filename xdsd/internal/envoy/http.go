@@ -22,8 +22,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent over RDS, so that
-// a change of them does not close connections.
+// httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent over RDS, so
+// that a change of routes does not close connections.
 func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{
@@ -39,7 +39,7 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: t.wrap("router", &routerv3.Router{SuppressEnvoyHeaders: true})},
 		}},
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
-		// The client's address is that of the connection, not the one in X-Forwarded-For.
+		// The client's address is the connection's, not the one in X-Forwarded-For.
 		UseRemoteAddress:           wrapperspb.Bool(true),
 		GenerateRequestId:          wrapperspb.Bool(false),
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
@@ -72,7 +72,7 @@ const maxRequestHeaders = 32 << 10
 // its connections open for an hour.
 const httpIdleTimeout = 2 * time.Minute
 
-// routeConfiguration returns the routes of an HTTP listener, by Host. Envoy answers 404 for any other host.
+// routeConfiguration returns the routes of an HTTP listener, by Host. Envoy returns 404 for any other host.
 func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfiguration {
 	out := &routev3.RouteConfiguration{
 		Name: message.ListenerName(l.Port),
@@ -91,7 +91,7 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: r.Upstream},
-					// Downloads and WebSockets have no maximum duration.
+					// Downloads and WebSockets have unlimited duration.
 					Timeout:     durationpb.New(0),
 					IdleTimeout: durationpb.New(t.upstreams[r.Upstream].IdleTimeout),
 				}},
@@ -246,8 +246,8 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 	return out
 }
 
-// rejectLocal returns routes that answer 403 to requests whose Host is no name, or a name whose address Envoy does not ask the
-// resolver for.
+// rejectLocal returns routes that return 403 if the Host is not a name, or a name that Envoy resolves without the
+// resolver.
 func (t *translator) rejectLocal() []*routev3.Route {
 	address := rejectHosts(http.StatusForbidden, &matcherv3.StringMatcher{
 		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: anyName}},
@@ -264,13 +264,13 @@ func (t *translator) rejectLocal() []*routev3.Route {
 	return list
 }
 
-// rejectSeveralHosts returns a route that answers 400 to a request with more than one Host header (RFC 9112 section
-// 3.2). Envoy joins their values with a comma, and a wildcard would match the last of them.
+// rejectSeveralHosts returns a route that returns 400 to a request with more than one Host header (RFC 9112 section
+// 3.2). Envoy joins their values with a comma, and a wildcard would match the last value.
 func rejectSeveralHosts() *routev3.Route {
 	return rejectHosts(http.StatusBadRequest, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ","}})
 }
 
-// rejectHosts returns a route that answers requests whose Host matches with a status.
+// rejectHosts returns a route that returns a status to requests with a matching Host.
 func rejectHosts(status uint32, host *matcherv3.StringMatcher) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{

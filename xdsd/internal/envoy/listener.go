@@ -165,8 +165,9 @@ func (t *translator) sentinel() *listenerv3.FilterChain {
 }
 
 // matchNames returns a matcher that selects the filter chain of a TLS connection by name. names maps names, and wildcards of
-// which the longest one matches, to filter chains. Filter chains with criteria of their own would match the same connections,
-// but at each change of any of them, Envoy opens four sockets and builds three tries of addresses for each.
+// which the longest one matches, to filter chains. Criteria in each filter chain would match the same connections,
+// but at each change of any of these criteria, Envoy opens four sockets and builds three address tries for each
+// chain.
 func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	name := t.input("server name", &networkv3.ServerNameInput{})
 	exact, wildcards := map[string]*matcherv3.Matcher_OnMatch{}, &matcherv3.Matcher_MatcherList{}
@@ -198,8 +199,8 @@ func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	return matchExactly(t.input("transport protocol", &networkv3.TransportProtocolInput{}), protocols)
 }
 
-// anyName matches names whose last label begins with a letter, as those of all top-level domains do. It matches no IP address: Envoy
-// would connect to it without asking the resolver.
+// anyName matches names whose last label begins with a letter, as in all top-level domains. It matches no IP address,
+// since Envoy would connect to one without the resolver.
 const anyName = `(?i)^([a-z0-9_-]+\.)+[a-z][a-z0-9-]*$`
 
 // localhost is the suffix of names that Envoy's resolver answers with loopback addresses itself (RFC 6761, section 6.3).
@@ -215,7 +216,7 @@ func below(suffix string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}}
 }
 
-// longestFirst compares names by length, and those of the same length alphabetically.
+// longestFirst orders names by length, the longest first, then alphabetically.
 func longestFirst(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) }
 
 func matchExactly(input *xdscorev3.TypedExtensionConfig, actions map[string]*matcherv3.Matcher_OnMatch) *matcherv3.Matcher {
@@ -292,7 +293,7 @@ func (t *translator) chainTo(name, stats, upstream string) chain {
 	return chain{name: name, stats: stats, upstream: upstream, idleTimeout: u.IdleTimeout, retry: retry}
 }
 
-// A chain is what the message of a filter chain depends on, which forwards TCP connections to an upstream.
+// A chain is the input of a filter chain's message. The filter chain forwards TCP connections to an upstream.
 type chain struct {
 	name, stats, upstream string
 	idleTimeout           time.Duration
@@ -349,8 +350,8 @@ const (
 	keepAliveProbes   = 3
 )
 
-// Fields of the access log, with Envoy's command operators: those of each line, and those of only connections and only
-// HTTP requests.
+// Fields of the access log, with Envoy's command operators: for every line, for connections only, and for HTTP
+// requests only.
 var (
 	commonFields = map[string]string{
 		"time": "%START_TIME%", "client": "%DOWNSTREAM_REMOTE_ADDRESS%", "local": "%DOWNSTREAM_LOCAL_ADDRESS%",

@@ -76,7 +76,7 @@ func (o *Options) ConnectionRateOf(port uint16) uint32 {
 type Omission struct {
 	// Part is the Envoy cluster, or the port and the name of the route, such as "port 443, example.com".
 	Part string
-	// Upstream is the name of the upstream that has no route or cluster.
+	// Upstream is the name of the upstream without a route or cluster.
 	Upstream string
 	// Reason is why Envoy would reject the part.
 	Reason string
@@ -93,9 +93,9 @@ type Translator struct {
 	source  []netip.Addr // of the clusters in kept
 }
 
-// messages are valid messages by what they depend on, except Options.
+// messages are valid messages by their input, without Options.
 type messages struct {
-	clusters map[*model.Upstream]*clusterv3.Cluster // without those of UDP, which depend on each other
+	clusters map[*model.Upstream]*clusterv3.Cluster // without UDP clusters, which depend on each other
 	chains   map[chain]*listenerv3.FilterChain
 	actions  map[string]*matcherv3.Matcher_OnMatch // that select a filter chain, by its name
 }
@@ -109,7 +109,7 @@ func NewTranslator(options Options) *Translator {
 }
 
 // Translate returns the listeners, routes and clusters of a proxy. It leaves out what Envoy would reject, and returns why.
-// Routes to a cluster that is left out have no endpoints. The caller must not change the messages.
+// Routes to an omitted cluster lack endpoints. The caller must not change the messages.
 func (all *Translator) Translate(p *model.ProxyServer) (ads.Resources, []Omission) {
 	t := translator{
 		proxy: p, options: all.options, upstreams: map[string]*model.Upstream{}, previous: all.kept,

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// maxDatagram is the size of the largest datagram that is forwarded, that of a jumbo frame. With Envoy's default of 1500
+// maxDatagram is the size of the largest datagram that is forwarded, a jumbo frame. With Envoy's default of 1500
 // bytes, DNS responses of up to 4096 bytes would be dropped.
 const maxDatagram = 9000
 
@@ -64,8 +64,8 @@ func udpAddress(host string, port uint16) *corev3.Address {
 	return address
 }
 
-// sessionFields returns the fields of the access log that UDP sessions have in addition to those of connections or that
-// replace them: Envoy counts the bytes of sessions in metadata.
+// sessionFields returns the access log fields that UDP sessions add to or replace in the connection fields. Envoy
+// counts the bytes of sessions in metadata.
 func sessionFields(r model.Route) map[string]string {
 	return map[string]string{
 		"chain":           r.Owner.String() + " " + r.Host,

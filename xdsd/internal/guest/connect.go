@@ -46,4 +46,4 @@ func Connect(data []byte, dial string) (*Cluster, error) {
 }
 
 // Close closes the idle connections.
-func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) } // http.Client does not know client-go's transports
+func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) } // http.Client does not support client-go's transports

@@ -79,9 +79,9 @@ func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted) (namespace stri
 		case !apierrors.IsNotFound(err):
 			return "", err
 		case missing != nil:
-			return "", installFailed("the hosted cluster has no Operator Lifecycle Manager: install it, or install MetalLB and unset metallb.install")
+			return "", installFailed("the hosted cluster lacks Operator Lifecycle Manager; install it, or install MetalLB and unset metallb.install")
 		}
-	case !isOurs(subscription):
+	case !isManaged(subscription):
 		return subscription.GetNamespace(), c.checkOperator(ctx, subscription)
 	}
 	if err := c.subscribe(ctx, w, subscription); err != nil {
@@ -101,7 +101,7 @@ func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted) (namespace stri
 func (c *Cluster) findSubscription(ctx context.Context) (found *unstructured.Unstructured, err error) {
 	list, err := c.list(ctx, kindSubscription)
 	for i := range list {
-		if name, _, _ := unstructured.NestedString(list[i].Object, "spec", "name"); name == operatorPackage && (found == nil || isOurs(&list[i])) {
+		if name, _, _ := unstructured.NestedString(list[i].Object, "spec", "name"); name == operatorPackage && (found == nil || isManaged(&list[i])) {
 			found = &list[i]
 		}
 	}
@@ -117,7 +117,7 @@ func (c *Cluster) subscribe(ctx context.Context, w *Wanted, existing *unstructur
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(groups, func(g unstructured.Unstructured) bool { return !isOurs(&g) }) { // OLM installs nothing in a namespace with two
+	if !slices.ContainsFunc(groups, func(g unstructured.Unstructured) bool { return !isManaged(&g) }) { // OLM installs nothing in a namespace with two
 		if err := c.ensureOwn(ctx, w, object(kindOperatorGroup, metallbNamespace, operatorPackage, spec(map[string]any{}))); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) e
 		if err != nil {
 			return err
 		}
-		announced := slices.ContainsFunc(list, func(a unstructured.Unstructured) bool { return !isOurs(&a) && announces(&a, pool) })
+		announced := slices.ContainsFunc(list, func(a unstructured.Unstructured) bool { return !isManaged(&a) && announces(&a, pool) })
 		if announced && m.L2AdvertisementName == "" {
 			return nil
 		}

@@ -33,14 +33,14 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	switch {
 	case apierrors.IsNotFound(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
-			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source "+
+			"Service %s lacks an address, and MetalLB is not installed in the hosted cluster (%s is not served); install it there, set metallb.install, or use source "+
 				"MirroredService or Static", w.Service, metallbGroup)}
 	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
 		pools = nil
 	case err != nil:
 		return apiFault(err)
 	case len(pools) == 0:
-		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster has no IPAddressPool: create %s with %s", cmp.Or(name, "one"), addresses)}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster lacks an IPAddressPool; create %s with %s", cmp.Or(name, "one"), addresses)}
 	}
 	if existing := names(pools); err == nil && name != "" {
 		if pools = named(pools, name); len(pools) == 0 {
@@ -59,12 +59,12 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	} else if name == "" {
 		hint = "check that an IPAddressPool with autoAssign exists"
 	}
-	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, messageSuffix(warning))}
+	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is waiting for an address: %s%s", w.Service, hint, messageSuffix(warning))}
 }
 
 // AnnouncementFault returns a Fault if MetalLB reports that no node announces the Service's address, or if the
-// L2Advertisement that the Infra names cannot announce it, and nil otherwise. If a node announces the address although the
-// named L2Advertisement does not, there is no Fault, and warning says what is wrong with the L2Advertisement.
+// L2Advertisement that the Infra names cannot announce it, and nil otherwise. If a node announces the address
+// although the named L2Advertisement does not, the Fault is nil, and warning describes the L2Advertisement's error.
 func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *corev1.Service) (fault *Fault, warning string) {
 	announced, reported := c.isServiceAnnounced(ctx, w)
 	problem := c.advertisementProblem(ctx, w, service)
@@ -87,9 +87,9 @@ func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *cor
 // isServiceAnnounced reports whether a node announces the Service's address. reported is false if MetalLB does not report
 // announcements.
 func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced, reported bool) {
-	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
+	labels := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
-		list, err := c.list(ctx, kind, ours)
+		list, err := c.list(ctx, kind, labels)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
@@ -101,8 +101,8 @@ func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced,
 	return false, reported
 }
 
-// allocatedFrom are MetalLB's annotations with the pool of a Service's address: the current one, and that of releases up to
-// 0.14.
+// allocatedFrom are MetalLB's annotations with the pool of a Service's address: the current one, and the one of
+// releases up to 0.14.
 var allocatedFrom = []string{"metallb.io/ip-allocated-from-pool", "metallb.universe.tf/ip-allocated-from-pool"}
 
 // advertisementProblem returns why the L2Advertisement that the Infra names does not announce the Service's address: it does

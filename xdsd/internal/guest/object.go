@@ -67,7 +67,7 @@ const fieldManager = client.FieldOwner(v1alpha1.ManagedBy)
 
 // Errors of ensure about objects that it does not change.
 var (
-	errForeign  = errors.New("exists and does not belong to Infra")
+	errForeign  = errors.New("exists and is not owned by Infra")
 	errDeleting = errors.New("is being deleted, and will be created again")
 )
 
@@ -133,8 +133,8 @@ func (c *Cluster) ensureOwn(ctx context.Context, w *Wanted, wanted *unstructured
 	return nil
 }
 
-// isOurs reports whether an object was created for an Infra, of any name.
-func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
+// isManaged reports whether an object was created for an Infra, of any name.
+func isManaged(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
 
 func describe(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind

@@ -21,7 +21,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// poolAnnotations are MetalLB's annotations that select a pool: the current one, and that of releases up to 0.14.
+// poolAnnotations are MetalLB's annotations that select a pool: the current one, and the one of releases up to 0.14.
 var poolAnnotations = []string{"metallb.io/address-pool", "metallb.universe.tf/address-pool"}
 
 // service returns the desired Service. Its target ports are names, which the pods of every router have.
@@ -71,7 +71,7 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 			"%v: set another spec.appsIngress.service.name, delete the Service, or hand it over with the annotation %s: %s",
 			err, v1alpha1.AnnotationInfra, w.Infra)}
 	case apierrors.IsNotFound(err) && w.Service.Namespace != v1alpha1.DefaultAppsServiceNamespace:
-		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf("the hosted cluster has no namespace %s: %s", w.Service.Namespace, namespaceHint)}
+		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf("the hosted cluster lacks namespace %s: %s", w.Service.Namespace, namespaceHint)}
 	case err != nil:
 		return nil, apiFault(err)
 	}
@@ -83,7 +83,7 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 }
 
 // removeForeignPorts replaces the ports of a Service if some are not wanted. Apply merges ports by number, so that it would keep
-// ports of other clients, with names that may conflict with ours.
+// ports of other clients, with names that may conflict with the Service's.
 func (c *Cluster) removeForeignPorts(ctx context.Context, existing, wanted *unstructured.Unstructured) error {
 	ports, _, _ := unstructured.NestedSlice(wanted.Object, "spec", "ports")
 	now, _, _ := unstructured.NestedSlice(existing.Object, "spec", "ports") // the API server returns valid Services
@@ -112,8 +112,8 @@ func (c *Cluster) removeForeignPorts(ctx context.Context, existing, wanted *unst
 const namespaceHint = "spec.appsIngress.service.namespace is a namespace of the hosted cluster, not of the management cluster; " +
 	"set it to the namespace of the router's pods, or omit it for " + v1alpha1.DefaultAppsServiceNamespace
 
-// SelectorFault returns a Fault if the Service selects no pods, so that its address has no endpoint. It returns nil if
-// the pods cannot be listed, and in the namespace of the default router, whose pods may not exist yet.
+// SelectorFault returns a Fault if the Service selects no pods, so that its address lacks an endpoint. It returns nil
+// if the pods cannot be listed, and in the namespace of the default router, whose pods may not exist yet.
 func (c *Cluster) SelectorFault(ctx context.Context, w *Wanted) *Fault {
 	if w.Service.Namespace == v1alpha1.DefaultAppsServiceNamespace {
 		return nil

@@ -76,7 +76,7 @@ func aliasService(v *v1alpha1.VirtualIngress, b *backend) *corev1.Service {
 	return out
 }
 
-// mirrorsEndpoints reports whether an alias has copies of EndpointSlices instead of a selector: the Service has no
+// mirrorsEndpoints reports whether an alias has copies of EndpointSlices instead of a selector: the Service lacks a
 // selector, or is in another namespace.
 func mirrorsEndpoints(v *v1alpha1.VirtualIngress, b *backend) bool {
 	return b.source.namespace != v.Namespace || len(b.service.Spec.Selector) == 0
@@ -160,9 +160,9 @@ func (w *reconciliation) mirrorEndpoints(ctx context.Context, b *backend) error 
 	return nil
 }
 
-// removeStaleEndpoints deletes the copies that no longer have an original, because addresses of pods are reused. If the
-// alias has no selector, it also deletes the endpoints that Kubernetes' controllers created while it had one: these
-// controllers do not delete them.
+// removeStaleEndpoints deletes the copies that no longer have an original, because addresses of pods are reused. If
+// the alias lacks a selector, it also deletes the endpoints that Kubernetes' controllers created while it had one:
+// these controllers do not delete them.
 func (w *reconciliation) removeStaleEndpoints(ctx context.Context, alias string, existing []discoveryv1.EndpointSlice, hasSelector bool) error {
 	for i := range existing {
 		managedBy := existing[i].Labels[discoveryv1.LabelManagedBy]

@@ -4,5 +4,5 @@
 //
 // The generated objects are a function (resolve.go, translate.go, output.go, alias.go) of a VirtualIngress and of the objects in
 // the cache, which index.go indexes. The reconciler applies them with one function for all kinds (write.go), prunes
-// those that are no longer wanted, and reports what Gateways say about routes (parents.go).
+// objects that are no longer wanted, and reports the routes' status from Gateways (parents.go).
 package ingress

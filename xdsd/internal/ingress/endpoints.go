@@ -45,7 +45,7 @@ func (r *resolution) requireEndpoints(ctx context.Context, c client.Reader, v *v
 func (r *resolution) withhold(v *v1alpha1.VirtualIngress, s source) {
 	for _, b := range r.backends {
 		if b.source.key() == s.key() && b.service != nil {
-			b.reason, b.message = v1alpha1.ReasonNoReadyEndpoints, fmt.Sprintf("Service %s has no ready endpoint", b.service.Name)
+			b.reason, b.message = v1alpha1.ReasonNoReadyEndpoints, fmt.Sprintf("Service %s lacks a ready endpoint", b.service.Name)
 			b.service, b.inUse = nil, lastService(v, s)
 		}
 	}

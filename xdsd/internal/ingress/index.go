@@ -50,7 +50,7 @@ func serviceReferences(object client.Object) []string {
 }
 
 // virtualIngressReferences returns an indexer with references to all objects, labels and hosts whose changes affect a
-// VirtualIngress: what it selects, uses and generates.
+// VirtualIngress: the objects that it selects, uses and generates.
 func virtualIngressReferences(p Policy) client.IndexerFunc {
 	return func(object client.Object) []string {
 		v, ok := object.(*v1alpha1.VirtualIngress)
@@ -64,7 +64,7 @@ func virtualIngressReferences(p Policy) client.IndexerFunc {
 		for _, s := range sourcesOf(v) {
 			list = append(list, s.reference())
 			if v.Spec.BackendMode == v1alpha1.BackendModeAlias {
-				list = append(list, reference("Service", v.Namespace, aliasName(v, s, p.of(v).Suffix)))
+				list = append(list, reference("Service", v.Namespace, aliasName(v, s, p.forObject(v).Suffix)))
 			}
 			if s.namespace != v.Namespace {
 				list = append(list, reference("Namespace", "", s.namespace))

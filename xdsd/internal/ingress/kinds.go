@@ -34,15 +34,15 @@ type outputKinds struct {
 	kinds map[v1alpha1.VirtualIngressOutput]*outputKind
 }
 
-// outputKind is a watched kind. Reconciliations wait for its first list until listBy; later ones do not, because they would delay those of
-// other VirtualIngresses.
+// outputKind is a watched kind. Reconciliations wait for its first list until listBy; later ones do not, because they
+// would delay other VirtualIngresses.
 type outputKind struct {
 	informer cache.Informer
 	listBy   time.Time
 }
 
-// watch watches the kinds of the objects that a VirtualIngress has and wants, and returns them when they have been listed. It
-// returns a fault if the cluster does not serve the wanted kind, or does not permit to list it.
+// watch watches the kinds of a VirtualIngress's existing and desired objects, and returns them when they have been
+// listed. It returns a fault if the cluster does not serve the wanted kind, or does not permit to list it.
 func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) ([]v1alpha1.VirtualIngressOutput, error) {
 	watched := []v1alpha1.VirtualIngressOutput{v1alpha1.OutputIngress}
 	kinds := []v1alpha1.VirtualIngressOutput{outputOf(v)}

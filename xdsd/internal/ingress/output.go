@@ -44,7 +44,7 @@ type part struct {
 // partsOf returns the Ingress, or the routes of each host. The name of a route depends only on its host and on how many paths
 // precede it, so that another host does not rename it.
 func partsOf(v *v1alpha1.VirtualIngress, p Policy) []part {
-	name := v.Name + p.of(v).Suffix
+	name := v.Name + p.forObject(v).Suffix
 	if outputOf(v) == v1alpha1.OutputIngress {
 		return []part{{name: name}}
 	}

@@ -217,7 +217,7 @@ func (w *reconciliation) pruneList(ctx context.Context, list client.ObjectList, 
 	return kept, err
 }
 
-// ready returns the reason and the message of the condition Ready. conditions are those of the routes.
+// ready returns the reason and the message of the condition Ready. conditions are the routes' conditions.
 func (w *reconciliation) ready(failed *fault, conditions []metav1.Condition) (reason, message string) {
 	if failed != nil {
 		return failed.reason, failed.message
@@ -258,7 +258,7 @@ func (w *reconciliation) summary() string {
 	return text + ": " + strings.Join(list, "; ")
 }
 
-// consequence returns what a fault means for the generated objects.
+// consequence returns the effect of a fault on the generated objects.
 func (w *reconciliation) consequence() string {
 	kind := string(outputOf(w.v))
 	switch {

@@ -35,8 +35,8 @@ type Policy struct {
 	Drop []string
 }
 
-// of returns the policy of a VirtualIngress.
-func (p Policy) of(v *v1alpha1.VirtualIngress) Policy {
+// forObject returns the policy of a VirtualIngress.
+func (p Policy) forObject(v *v1alpha1.VirtualIngress) Policy {
 	p.OnMultiple = cmp.Or(v.Spec.OnMultiple, p.OnMultiple)
 	p.OnNoMatch = cmp.Or(v.Spec.OnNoMatch, p.OnNoMatch)
 	if v.Spec.Suffix != nil {
@@ -59,14 +59,14 @@ type backend struct {
 	source source
 	// service is the selected Service if it is usable, otherwise nil.
 	service *corev1.Service
-	// inUse is the name of the selected Service, else of the previously selected one; empty if there is none.
+	// inUse is the name of the selected Service, else of the previously selected one; empty without one.
 	inUse string
 	// alias is the name of the alias; empty without backendMode Alias.
 	alias           string
 	reason, message string
 }
 
-// name returns the name of the Service in the generated objects; empty if there is none.
+// name returns the name of the Service in the generated objects; empty without one.
 func (b *backend) name() string {
 	if b.alias != "" && b.inUse != "" {
 		return b.alias
@@ -74,7 +74,7 @@ func (b *backend) name() string {
 	return b.inUse
 }
 
-// fault returns the first fault: a host conflict, or that of the first backend with one.
+// fault returns the first fault: a host conflict, or the fault of the first backend with one.
 func (r *resolution) fault() (reason, message string) {
 	if len(r.conflicts) > 0 {
 		c := r.conflicts[0]
@@ -96,7 +96,7 @@ func (r *resolution) complete() bool {
 // resolve resolves the sources of a VirtualIngress. If no Service is found, the one in the status stays in use, as
 // far as the policy permits. It returns an error only if the cache cannot be read.
 func resolve(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, p Policy) (*resolution, error) {
-	p = p.of(v)
+	p = p.forObject(v)
 	r := &resolution{}
 	for _, s := range sourcesOf(v) {
 		b := &backend{source: s}
@@ -130,7 +130,7 @@ func resolve(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, p
 	return r, err
 }
 
-// lastService returns the Service of a source in the status; empty if there is none.
+// lastService returns the Service of a source in the status; empty without one.
 func lastService(v *v1alpha1.VirtualIngress, s source) string {
 	for _, b := range v.Status.Backends {
 		if b.Selector == s.text() && cmp.Or(b.Namespace, v.Namespace) == s.namespace {
@@ -242,7 +242,7 @@ func missingPort(v *v1alpha1.VirtualIngress, s source, service *corev1.Service) 
 		for i, p := range service.Spec.Ports {
 			have[i] = strings.TrimSpace(fmt.Sprintf("%d %s", p.Port, p.Name))
 		}
-		message = fmt.Sprintf("Service %s has no port %s: it has %q", service.Name, cmp.Or(want.Port.Name, strconv.Itoa(int(want.Port.Number))), have)
+		message = fmt.Sprintf("Service %s lacks port %s; available: %q", service.Name, cmp.Or(want.Port.Name, strconv.Itoa(int(want.Port.Number))), have)
 	})
 	return message
 }

@@ -52,8 +52,8 @@ func (s source) reference() string {
 	return reference("label", s.namespace, key+"="+s.labels[key])
 }
 
-// sourceOf returns the source of a backend's Service, and false if the backend is copied unchanged, because it names a
-// Service of its own namespace.
+// sourceOf returns the source of a backend's Service, and false if the backend is copied unchanged, because it names
+// a Service in the same namespace.
 func sourceOf(v *v1alpha1.VirtualIngress, in *v1alpha1.VirtualIngressService) (source, bool) {
 	s := source{namespace: in.Namespace, name: in.Name}
 	if s.namespace == "" {

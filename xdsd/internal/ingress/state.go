@@ -26,7 +26,7 @@ var (
 	unresolvedDesc = prometheus.NewDesc("xdsd_virtual_ingress_unresolved", "VirtualIngresses that are not ready, by reason.", []string{"reason"}, nil)
 )
 
-// collector exports the metrics in addition to those of controller-runtime.
+// collector exports the metrics in addition to controller-runtime's.
 type collector struct{ *Controller }
 
 // Describe implements prometheus.Collector.

@@ -73,8 +73,8 @@ func isGenerated(object metav1.Object) bool {
 	return ok
 }
 
-// isGeneratedFrom reports whether an object is generated from v: v is its controlling owner, or it has no controlling
-// owner, and its annotation names v.
+// isGeneratedFrom reports whether an object is generated from v: v is its controlling owner, or the object lacks a
+// controlling owner and its annotation names v.
 func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 	if metav1.GetControllerOf(object) != nil {
 		return metav1.IsControlledBy(object, v)

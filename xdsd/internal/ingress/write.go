@@ -74,8 +74,8 @@ type writer struct {
 	guard  *guard
 }
 
-// apply creates want, or updates the object of that name, and returns it as stored. It never changes objects of other
-// clients. An update requires the resource version in the cache, so that one that is behind causes a conflict.
+// apply creates want, or updates the object of that name, and returns the stored object. It never changes objects of
+// other clients. An update requires the resource version in the cache, so that one that is behind causes a conflict.
 func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want client.Object) (client.Object, error) {
 	what := describe(want)
 	current := copyOf(want)
@@ -120,7 +120,7 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want cli
 func hashOf(object client.Object) string {
 	text, err := json.Marshal(object)
 	if err != nil {
-		return err.Error() // types of the API have no values that cannot be encoded
+		return err.Error() // all values of API types can be encoded
 	}
 	return digest(string(text))
 }
@@ -159,9 +159,9 @@ func copyOf(object client.Object) client.Object {
 
 // merge changes an object to the wanted one. It keeps the fields that other clients may set.
 func merge(object, want client.Object) {
-	ours := written(object)
-	object.SetAnnotations(mergeKeys(object.GetAnnotations(), want.GetAnnotations(), ours.Metadata.Annotations))
-	object.SetLabels(mergeKeys(object.GetLabels(), want.GetLabels(), ours.Metadata.Labels))
+	owned := written(object)
+	object.SetAnnotations(mergeKeys(object.GetAnnotations(), want.GetAnnotations(), owned.Metadata.Annotations))
+	object.SetLabels(mergeKeys(object.GetLabels(), want.GetLabels(), owned.Metadata.Labels))
 	for _, owner := range want.GetOwnerReferences() {
 		owners := object.GetOwnerReferences()
 		if i := slices.IndexFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == owner.UID }); i >= 0 {
@@ -177,7 +177,7 @@ func merge(object, want client.Object) {
 			class := object.Spec.IngressClassName
 			want.Spec.DeepCopyInto(&object.Spec)
 			// The API server sets the default class at creation only, so that removing it would leave none.
-			if _, written := ours.Spec["f:ingressClassName"]; want.Spec.IngressClassName == nil && !written {
+			if _, written := owned.Spec["f:ingressClassName"]; want.Spec.IngressClassName == nil && !written {
 				object.Spec.IngressClassName = class
 			}
 		}
@@ -204,10 +204,10 @@ func merge(object, want client.Object) {
 
 // mergeKeys returns the current annotations or labels, without those that this controller has written and that are no
 // longer wanted, and with the wanted ones.
-func mergeKeys(current, want map[string]string, ours map[string]any) map[string]string {
+func mergeKeys(current, want map[string]string, owned map[string]any) map[string]string {
 	merged := map[string]string{}
 	for key, value := range current {
-		if _, written := ours["f:"+key]; !written {
+		if _, written := owned["f:"+key]; !written {
 			merged[key] = value
 		}
 	}
@@ -226,13 +226,13 @@ type writtenFields struct {
 
 // written returns the fields of an object that this controller was the last to write.
 func written(object client.Object) writtenFields {
-	var ours writtenFields
+	var owned writtenFields
 	for _, entry := range object.GetManagedFields() {
 		if entry.Manager == fieldManager && entry.FieldsV1 != nil {
-			_ = json.Unmarshal(entry.FieldsV1.GetRawBytes(), &ours) // adds to the maps; the API server writes valid JSON
+			_ = json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) // adds to the maps; the API server writes valid JSON
 		}
 	}
-	return ours
+	return owned
 }
 
 // differing returns the paths of the fields in which two versions of an object differ, sorted. An unset field equals an

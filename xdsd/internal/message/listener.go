@@ -2,7 +2,7 @@ package message
 
 import "fmt"
 
-// ListenerName returns the name of the listener on a port, which is also that of its route configuration.
+// ListenerName returns the name of the listener on a port and of its route configuration.
 func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 
 // UDPListenerName returns the name of the listener on a UDP port.
@@ -12,7 +12,7 @@ func UDPListenerName(port int32) string { return fmt.Sprintf("udp-%d", port) }
 // value it is 0. Envoy's admin interface sets it.
 const AccessLogKey = "oooi.access_log"
 
-// Names of the access logs that Envoy sends to xdsd: those of connections to names of egress, and to names without a route.
+// Names of the access logs that Envoy sends to xdsd, for connections to egress names and to names without a route.
 const (
 	EgressLog   = "egress"
 	UnlistedLog = "unlisted"

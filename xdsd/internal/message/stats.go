@@ -2,8 +2,8 @@ package message
 
 import "fmt"
 
-// ClusterStats and UDPClusterStats are the stats of each cluster and in addition of those of UDP, without the prefix
-// "cluster.NAME." of their names. Envoy has no others of about 100. They show whether a cluster has traffic and healthy
+// ClusterStats are the stats of each cluster, and UDPClusterStats additional stats of UDP clusters, without the
+// prefix "cluster.NAME.". They replace Envoy's about 100 stats. They show whether a cluster has traffic and healthy
 // endpoints.
 var (
 	ClusterStats = []string{

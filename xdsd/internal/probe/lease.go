@@ -18,8 +18,7 @@ import (
 
 const (
 	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for two or three seconds whether the
-	// address is in use, and some of them probe for one client after the other. A client that repeats its request waits
-	// offerWait.
+	// address is in use, some for one client after another. A client that repeats its request waits offerWait.
 	offerTimeout = 5 * time.Second
 	offerWait    = 300 * time.Millisecond
 	// discoverTimeout is the time after which a message is repeated, because packets can be lost. It is doubled each time.
@@ -46,7 +45,7 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	if err != nil {
 		return errors.Join(err, socket.Close())
 	}
-	defer func() { _ = conn.Close() }() // UDP has no data left to flush
+	defer func() { _ = conn.Close() }() // UDP does not buffer data
 	wait := offerTimeout
 	if r.repeats {
 		wait = offerWait
@@ -71,7 +70,7 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	case err != nil:
 		return err
 	case offer == nil && len(binding.Servers) > 0:
-		return fmt.Errorf("no DHCPOFFER of our servers for %s within %s, but one of %v", client.MAC, wait, binding.Servers)
+		return fmt.Errorf("no DHCPOFFER from oooi's servers for %s within %s, but one from %v", client.MAC, wait, binding.Servers)
 	case offer == nil:
 		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, wait)
 	}
@@ -88,7 +87,7 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	if err != nil || r.repeats {
 		return nil // the server has leased the address, which expires
 	}
-	_, _ = socket.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
+	_, _ = socket.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // does not get a reply
 	return nil
 }
 

@@ -11,7 +11,8 @@ const (
 	// timeout is the time to wait for a connection or a DNS answer, attempts how often a DNS query is sent.
 	timeout  = 2 * time.Second
 	attempts = 2
-	// maxConcurrent is the maximum number of requests at a time. On a VLAN where no server answers, each takes its whole timeout.
+	// maxConcurrent is the maximum number of requests at a time. On a VLAN where no server responds, each takes its
+	// whole timeout.
 	maxConcurrent = 64
 )
 

@@ -16,7 +16,8 @@ func smallSegments(_, _ string, c syscall.RawConn) (err error) {
 	return errors.Join(control, err)
 }
 
-// unfragmented makes a socket send packets that are not fragmented on the way, even if the kernel knows a smaller MTU of the path.
+// unfragmented makes a socket send packets that are not fragmented on the way, even if the kernel has learned a
+// smaller path MTU.
 func unfragmented(network, _ string, c syscall.RawConn) (err error) {
 	control := c.Control(func(fd uintptr) {
 		if network == "udp4" {

@@ -81,7 +81,7 @@ func (r *runner) repeat(ctx context.Context, interval time.Duration, index int, 
 	}
 }
 
-// step performs a step, those of DNS and HTTP again if there is no response, and reports the outcome.
+// step performs a step and reports the outcome. It retries DNS and HTTP without a response.
 func (r *runner) step(ctx context.Context, index int, step *probe.Step) {
 	o := probe.Outcome{Step: index}
 	times := 1
@@ -112,7 +112,7 @@ func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome
 	case step.DHCP != nil:
 		return r.lease(ctx, step.DHCP, o)
 	default:
-		return errors.New("the client does not know this kind of request; its image is older than the plugin")
+		return errors.New("the client does not support this kind of request; its image is older than the plugin")
 	}
 	o.Took = time.Since(since)
 	return err
@@ -219,12 +219,13 @@ func (s source) resolve(ctx context.Context, target *probe.Target, o *probe.Outc
 	case err != nil:
 		return netip.AddrPort{}, fmt.Errorf("resolving the name at %s: %w", target.Resolver, err)
 	case len(o.DNS.Addresses) == 0:
-		return netip.AddrPort{}, fmt.Errorf("DNS at %s has no address for the name: %s", target.Resolver, o.DNS.Rcode)
+		return netip.AddrPort{}, fmt.Errorf("DNS at %s returned no address for the name: %s", target.Resolver, o.DNS.Rcode)
 	}
 	return netip.AddrPortFrom(o.DNS.Addresses[0], target.Port), nil
 }
 
-// get requests a path of a server, and does not follow redirects. It returns errNoResponse if the server does not respond in time.
+// get requests a path of a server, without following redirects. It returns errNoResponse if the server does not
+// respond in time.
 func get(ctx context.Context, scheme string, target *probe.Target, transport *http.Transport) (*probe.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoResponse)
 	defer cancel()
@@ -249,11 +250,11 @@ func get(ctx context.Context, scheme string, target *probe.Target, transport *ht
 	return r, nil
 }
 
-// responseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
+// responseTimeout limits a request over HTTP. An API server takes 4 seconds to report that etcd does not respond.
 const responseTimeout = 6 * time.Second
 
 // errNoResponse means that a server did not respond to an HTTP request.
 var errNoResponse = fmt.Errorf("no response within %s", responseTimeout)
 
-// maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
+// maxBody is how much of a body is read: the error response of OpenShift's router has 3 KiB.
 const maxBody = 8 << 10

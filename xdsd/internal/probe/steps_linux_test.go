@@ -68,7 +68,7 @@ func TestSteps(t *testing.T) {
 		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 6s"},
 		{Step: 11, TLS: got[11].TLS, HTTP: &report.Response{Status: 503, Body: "HTTP/2.0 /readyz"}},
 		{Step: 12, DNS: &report.Reply{Rcode: "NOERROR", Addresses: []netip.Addr{server.Addr().Addr()}}, TLS: got[12].TLS, HTTP: &report.Response{Status: 200}},
-		{Step: 13, DNS: &report.Reply{Rcode: "NXDOMAIN"}, Error: "DNS at 192.0.2.54 has no address for the name: NXDOMAIN"},
+		{Step: 13, DNS: &report.Reply{Rcode: "NXDOMAIN"}, Error: "DNS at 192.0.2.54 returned no address for the name: NXDOMAIN"},
 		{Step: 14, Error: got[14].Error},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(report.Outcome{}, "Took", "Ended")); diff != "" {
@@ -81,7 +81,7 @@ func TestSteps(t *testing.T) {
 		t.Errorf("the handshake has the outcome %+v", got[4])
 	case !strings.HasPrefix(got[14].Error, "resolving the name at 192.0.2.88: "):
 		t.Errorf("without a resolver, the error is %q", got[14].Error)
-	case !strings.Contains(got[7].Error, "does not know this kind of request"):
+	case !strings.Contains(got[7].Error, "does not support this kind of request"):
 		t.Errorf("an unknown request has the error %q", got[7].Error)
 	}
 	for _, o := range got[8:13] {
@@ -143,7 +143,7 @@ func TestLease(t *testing.T) {
 	if o := lease(five); !strings.Contains(o.Error, "another DHCP server, 198.18.9.66, refuses it") {
 		t.Errorf("with a server that refuses all addresses the outcome is %+v", o)
 	}
-	if o := lease(netip.MustParseAddr("198.18.9.9")); !strings.Contains(o.Error, "no DHCPOFFER of our servers") {
+	if o := lease(netip.MustParseAddr("198.18.9.9")); !strings.Contains(o.Error, "no DHCPOFFER from oooi's servers") {
 		t.Errorf("without an offer of the preferred server the outcome is %+v", o)
 	}
 }

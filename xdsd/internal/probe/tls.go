@@ -20,7 +20,7 @@ import (
 // with small packets, see probe.Handshake. It takes at most five times the timeout of a connection. The connection begins
 // with a header of version of the PROXY protocol; empty for none.
 func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h *probe.Handshake) *tls.Conn {
-	conn, err := shake(ctx, d, version, h)
+	conn, err := handshake(ctx, d, version, h)
 	if err == nil {
 		describe(h, conn)
 		return conn
@@ -32,7 +32,7 @@ func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtoco
 	}
 	small := *d
 	small.Control = smallSegments
-	if conn, err := shake(ctx, &small, version, &probe.Handshake{Name: h.Name, Address: h.Address}); err == nil {
+	if conn, err := handshake(ctx, &small, version, &probe.Handshake{Name: h.Name, Address: h.Address}); err == nil {
 		h.SmallPackets = true
 		_ = conn.Close() // no data was sent
 	}
@@ -40,7 +40,7 @@ func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtoco
 }
 
 // shake connects and performs a TLS handshake. It sets h.Connected.
-func shake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h *probe.Handshake) (*tls.Conn, error) {
+func handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h *probe.Handshake) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, attempts*timeout)
 	defer cancel()
 	raw, err := d.DialContext(ctx, "tcp", h.Address.String())

@@ -53,8 +53,8 @@ var clusterCounters = map[string]v1alpha1.LimitName{
 	overflowStat: v1alpha1.LimitBackendConnections, message.PendingOverflowStat: v1alpha1.LimitBackendPendingConnections,
 }
 
-// statusStats matches the stats that are part of a status. The page /clusters, which has each endpoint, costs Envoy's main thread many times as
-// much.
+// statusStats matches the stats that are part of a status. /clusters, which lists each endpoint, costs Envoy's main
+// thread many times as much.
 var statusStats = `^(cluster\..*\.(` + strings.Join(append(slices.Sorted(maps.Keys(clusterCounters)), healthyStat), "|") + `)|` +
 	`listener\..*\.(` + portLimitStat + `|` + totalLimitStat + `)|listener_local_ratelimit\..*\.rate_limited|` + heapFullStat + `)$`
 
@@ -64,7 +64,7 @@ func (a *Admin) read(ctx context.Context) (healthy map[string]int32, counters ma
 	healthy, counters = map[string]int32{}, map[counter]int64{}
 	err = a.stats(ctx, "usedonly", statusStats, func(name string, value int64) {
 		kind, rest, _ := strings.Cut(name, ".")
-		if kind == "cluster" { // its name has no dot
+		if kind == "cluster" { // its name lacks a dot
 			cluster, stat, _ := strings.Cut(rest, ".")
 			if stat == healthyStat {
 				healthy[cluster] = int32(value) //nolint:gosec // a number of endpoints
@@ -73,7 +73,7 @@ func (a *Admin) read(ctx context.Context) (healthy map[string]int32, counters ma
 			}
 			return
 		}
-		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the listeners of metrics and admin have no port.
+		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the metrics and admin listeners lack a port.
 		last := strings.LastIndex(rest, ".")
 		subject := rest[:last]
 		number, notPort := strconv.ParseUint(subject[strings.LastIndexAny(subject, "_-")+1:], 10, 16)
@@ -96,8 +96,8 @@ func (a *Admin) read(ctx context.Context) (healthy map[string]int32, counters ma
 	return healthy, counters, nil
 }
 
-// stats calls each with the counters and gauges whose names match a regular expression. query selects among them, as documented for
-// Envoy's page /stats. A proxy with many backends has thousands, and its text costs a fraction of its JSON.
+// stats calls each with the counters and gauges whose names match a regular expression. query selects among them, as
+// documented for Envoy's /stats. A proxy with many backends has thousands, and its text costs a fraction of its JSON.
 func (a *Admin) stats(ctx context.Context, query, filter string, each func(name string, value int64)) error {
 	body, err := a.open(ctx, http.MethodGet, "/stats?"+query+"&filter="+url.QueryEscape(filter))
 	if err != nil {
@@ -175,27 +175,27 @@ func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// adminPages are the pages that WritePage requests, with their methods. All of Envoy's other pages with the method POST
+// adminPaths are the admin endpoints that WriteResponse requests, with their methods. Envoy's other POST endpoints
 // change more than log levels.
-var adminPages = map[string]string{
+var adminPaths = map[string]string{
 	"/clusters": http.MethodGet, "/config_dump": http.MethodGet, "/listeners": http.MethodGet, "/stats": http.MethodGet,
 	"/logging": http.MethodPost, // also without parameters, when it only lists the levels
 }
 
-// WritePage writes a page of the admin interface to w. The path may have a query. It returns an error without a request
-// if the page is none of adminPages, and may have written a part of the page before it returns another error.
-func (a *Admin) WritePage(ctx context.Context, w io.Writer, path string) error {
-	page, err := url.ParseRequestURI(path)
-	if err != nil || page.IsAbs() || adminPages[page.Path] == "" {
-		return fmt.Errorf("page %q: want one of %s", path, strings.Join(slices.Sorted(maps.Keys(adminPages)), ", "))
+// WriteResponse writes the response of an admin endpoint to w. The path may have a query. It returns an error without a
+// request if the path is not in adminPaths. On another error, it may have written part of the response.
+func (a *Admin) WriteResponse(ctx context.Context, w io.Writer, path string) error {
+	u, err := url.ParseRequestURI(path)
+	if err != nil || u.IsAbs() || adminPaths[u.Path] == "" {
+		return fmt.Errorf("path %q: must be one of %s", path, strings.Join(slices.Sorted(maps.Keys(adminPaths)), ", "))
 	}
-	body, err := a.open(ctx, adminPages[page.Path], page.Path+"?"+page.RawQuery)
+	body, err := a.open(ctx, adminPaths[u.Path], u.Path+"?"+u.RawQuery)
 	if err == nil {
 		_, err = io.Copy(w, body)
 		err = errors.Join(err, body.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s from Envoy: %w", page.Path, err)
+		return fmt.Errorf("reading %s from Envoy: %w", u.Path, err)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (a *Admin) open(ctx context.Context, method, path string) (io.ReadCloser, e
 		if failed.Timeout() {
 			return nil, fmt.Errorf("no response within %s", adminTimeout)
 		}
-		return nil, failed.Err // without the URL, whose host does not exist
+		return nil, failed.Err // without the URL, whose host is a placeholder
 	}
 	if err != nil {
 		return nil, err

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Pages that the preStop hooks of a proxy's containers request. The kubelet sends SIGTERM to a container after its
-// hook has got a response, and to xdsd serve, which has no hook, immediately.
+// HTTP paths that the preStop hooks of a proxy's containers request. The kubelet sends SIGTERM to a container after
+// its hook's response, and to xdsd serve, which lacks a hook, immediately.
 const (
-	// HolderHook is the page for xdsd hold. It responds when connections need no longer stay open.
+	// HolderHook is the path for xdsd hold. The server responds when connections need no longer stay open.
 	HolderHook = "/prestop/holder"
-	// EnvoyHook is the page for Envoy. It responds when clients reach another replica, if there is one that can take
-	// over.
+	// EnvoyHook is the path for Envoy. The server responds when clients reach another replica, if there is one that
+	// can take over.
 	EnvoyHook = "/prestop/envoy"
 )
 
@@ -32,8 +32,8 @@ const (
 )
 
 // A Drain ends the pod of a proxy in order: open connections may continue, then the floating address moves to another
-// replica, and then Envoy ends. In any other order a connection would fail: without the address its packets reach
-// another replica, which does not know it. All methods are safe for concurrent use.
+// replica, and then Envoy ends. In any other order a connection would fail: without the address, the connection's
+// packets reach another replica, which resets it. All methods are safe for concurrent use.
 type Drain struct {
 	connections func(context.Context) (int64, error)
 	time        time.Duration

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// A counter identifies what is counted: connections that were refused at a limit, or failures of a cluster. It has a port, or
+// A counter identifies a count of connections refused at a limit, or of a cluster's failures. It has a port, or
 // envoy.StatName of an upstream, or neither.
 type counter struct {
 	name     v1alpha1.LimitName // or failedConnections, or failedHealthChecks
@@ -44,9 +44,9 @@ type increase struct {
 	by int64
 }
 
-// observe compares counters with those of the last reading. What they counted before the first one is not known. A counter that
-// is less than before began at 0 again, because Envoy restarted. A counter of -1 is a limit that is reached, at which nothing is
-// refused.
+// observe compares counters with the last reading. What they counted before the first one is not known. A counter
+// that is less than before began at 0 again, because Envoy restarted. A counter of -1 is a limit that is reached, at
+// which nothing is refused.
 func (g *growth) observe(totals map[counter]int64, now time.Time) {
 	if g.recent == nil {
 		g.recent = map[counter][]increase{}

@@ -28,7 +28,7 @@ type State struct {
 	Unfinished []probereport.Unfinished `json:"unfinished,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
-	// PodProblems are those of the response of /problems.
+	// PodProblems are the problems in the response of /problems.
 	PodProblems []problem.Problem `json:"podProblems"`
 }
 

@@ -29,8 +29,8 @@ const maxLimits = 32
 const maxSources = 8
 
 // limits returns the limits that were reached within the last ten minutes, sorted, and why the limits of sources do not apply; empty
-// if they do. It reads the counters of xdsd hold; those of Envoy were read. A limit that was reached before the first reading is not
-// known. With an error, it returns what it could read.
+// if they do. It reads xdsd hold's counters; Envoy's were read before. A limit that was reached before the first
+// reading is not known. With an error, it returns what it could read.
 func (r *Reporter) limits(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
 	var from sources
 	if r.Holder != "" {
@@ -201,7 +201,7 @@ var reachedDesc = desc("xdsd_limit_reached", "Whether a limit was reached within
 // Describe implements prometheus.Collector.
 func (*Reporter) Describe(ch chan<- *prometheus.Desc) { ch <- reachedDesc }
 
-// Collect implements prometheus.Collector. It has a series for each reached limit; those of backends are one.
+// Collect implements prometheus.Collector. It has a series for each reached limit; backends' limits share one.
 func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
 	reached := map[[2]string]bool{}
 	if list := r.reached.Load(); list != nil {

@@ -16,7 +16,7 @@ var listenerNames = regexp.MustCompile(`\b(port|udp)-(\d+)\b`)
 const maxOwners = 3
 
 // nackMessage returns the message of a NACK, prefixed with the resource type and, for a listener of p, its owners. The
-// names of clusters and filter chains contain their owners; that of a listener contains only its port.
+// names of clusters and filter chains contain their owners; a listener's name contains only its port.
 func nackMessage(p *model.ProxyServer, kind, message string) string {
 	for _, match := range listenerNames.FindAllStringSubmatch(message, -1) {
 		for _, l := range p.Listeners {

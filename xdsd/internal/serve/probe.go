@@ -24,8 +24,8 @@ import (
 // probeTimeout limits the probe of one listener.
 const probeTimeout = 3 * time.Second
 
-// notListening is the prefix of the reason of a port that does not accept connections, and notProbed of one to which this host
-// could not connect for a reason of its own.
+// notListening is the prefix of the reason of a port that does not accept connections, and notProbed of a port to
+// which this host could not connect because of a local error.
 const (
 	notListening = "does not listen"
 	notProbed    = "cannot be probed"
@@ -33,11 +33,11 @@ const (
 
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
-// suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, for one that has only
-// names of egress, and for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
-// needs an open socket, because the protocol of its backend is unknown. broken returns why upstreams do not work, by name: Envoy
-// resets connections to them, which says nothing. The result has an entry for each port, in the order of p.Listeners: one for
-// both protocols of a port.
+// suffices for a listener with only apps routes, because the apps run on nodes that need the proxy to boot; with only
+// egress names; or with backends that may not use TLS or lack a Service, which ConfigurationValid reports. A UDP
+// listener only needs an open socket, because the protocol of its backend is unknown. broken returns why upstreams do
+// not work, by name: Envoy resets connections to them, without a reason. The result has an entry for each port, in
+// the order of p.Listeners: one for both protocols of a port.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken func() map[string]string) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
@@ -145,7 +145,7 @@ func probeUDP(l *model.Listener, at netip.Addr) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: no UDP socket", notListening)
+	return fmt.Errorf("%s: UDP socket is not open", notListening)
 }
 
 // routesInfra reports whether a listener has a route of an Infra, not only of backends.
@@ -162,9 +162,9 @@ func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 	})
 }
 
-// probeHost returns the name with which to probe a listener, and the upstream of its route: those of the first route with a
-// probeable upstream that uses TLS or HTTP, so that they are the same each time. The name is empty if no route has one; found is
-// true if the listener has any probeable upstream.
+// probeHost returns the name with which to probe a listener, and the upstream of its route. It selects the first
+// route with a probeable upstream that uses TLS or HTTP, so that the result is stable. The name is empty if no route
+// has one; found is true if the listener has any probeable upstream.
 func probeHost(l *model.Listener, probeable map[string]bool) (host, upstream string, found bool) {
 	for _, r := range l.Routes {
 		if !isProbeable(r, probeable) {
@@ -195,7 +195,7 @@ func isProbeable(r model.Route, probeable map[string]bool) bool {
 	})
 }
 
-// probeHTTP sends a HEAD request. Any response but 503, with which Envoy answers if it cannot reach the backend, shows
+// probeHTTP sends a HEAD request. Any response but 503, which Envoy returns if it cannot reach the backend, shows
 // that the listener works.
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)

@@ -27,8 +27,8 @@ const (
 	minWriteFailure = 30 * time.Second
 	// minUnfinished is how many handshakes of clients must be unfinished: a client that was switched off leaves some.
 	minUnfinished = 3
-	// minUnfinishedTime is how long handshakes must be unfinished. The kernel gives up after 63 seconds, so that those of a
-	// client that is gone, and of forged source addresses, have ended by then.
+	// minUnfinishedTime is how long handshakes must be unfinished. The kernel gives up after 63 seconds, so
+	// handshakes of disconnected clients and forged source addresses have ended by then.
 	minUnfinishedTime = 75 * time.Second
 	// maxClients limits the clients in the evidence.
 	maxClients = 8
@@ -157,7 +157,8 @@ func (p *Problems) Report() problem.Report {
 	return problem.Report{Problems: p.log.Update(time.Now(), list), VLAN: vlan}
 }
 
-// handshakes returns the problem of clients that do not receive what the proxy answers to the first packets of connections.
+// handshakes returns the problem of clients that do not receive the proxy's replies to the first packets of
+// connections.
 func (p *Problems) handshakes() []problem.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +168,7 @@ func (p *Problems) handshakes() []problem.Problem {
 	found := problem.Failed(problem.HandshakesUnfinished, model.Ref{},
 		"connections of clients to the proxy do not complete: it repeats its answer to their first packet, and receives no reply")
 	for _, u := range p.unfinished[:min(len(p.unfinished), maxClients)] {
-		found = found.Because(fmt.Sprintf("unfinished connections of %s to %s: %d", u.Client, u.Address, u.Connections))
+		found = found.WithEvidence(fmt.Sprintf("unfinished connections of %s to %s: %d", u.Client, u.Address, u.Connections))
 	}
 	found.Since = p.unfinishedSince
 	return []problem.Problem{found}
@@ -184,7 +185,7 @@ func (r *Reporter) problems() []problem.Problem {
 		return nil
 	}
 	p := problem.Failed(problem.StatusNotWritten, model.Ref{}, "xdsd cannot write the status of ProxyServer %s, which is outdated", r.Proxy).
-		Because(f.at.UTC().Format(time.RFC3339) + ": " + f.err.Error())
+		WithEvidence(f.at.UTC().Format(time.RFC3339) + ": " + f.err.Error())
 	p.Remedy, p.Since = remedy(f.err), f.since
 	return []problem.Problem{p}
 }

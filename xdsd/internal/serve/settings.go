@@ -15,8 +15,8 @@ type settings struct {
 	accessLog bool
 }
 
-// applySettings sets Envoy's log level and access log to those of the ProxyServer, if they or the connection have changed. It logs
-// an error, unless the previous call had the same.
+// applySettings applies the ProxyServer's log level and access log to Envoy, if they or the connection have changed.
+// It logs an error, unless the previous call returned the same error.
 func (r *Reporter) applySettings(ctx context.Context) {
 	p := proxyOf(r.Store, r.Proxy)
 	if p == nil || r.Admin == nil {

@@ -202,8 +202,8 @@ func sameReport(a, b v1alpha1.ReplicaStatus) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// remedy returns what to do about an error of apply, or "" if there is nothing to do: the write is retried, and a
-// deleted ProxyServer has no status.
+// remedy returns the remedy for an error of apply, or "" if none is needed: the write is retried, or the ProxyServer
+// was deleted.
 func remedy(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -268,7 +268,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 // maxOmitted is the maximum number of omitted parts in a report.
 const maxOmitted = 32
 
-// addOmitted adds the omitted parts to an entry, and to the backends that they belong to.
+// addOmitted adds the omitted parts to an entry, and to their backends.
 func (r *Reporter) addOmitted(p *model.ProxyServer, entry *v1alpha1.ReplicaStatus) {
 	if r.Omitted == nil {
 		return
@@ -314,7 +314,7 @@ func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unre
 		switch {
 		case b.Reason != "":
 		case b.Endpoints == 0:
-			b.Reason = "Service " + u.Service + " has no ready endpoint"
+			b.Reason = "Service " + u.Service + " lacks a ready endpoint"
 		case unread != nil:
 			b.Reason = unread.Error()
 		case b.Healthy == 0:
@@ -325,7 +325,7 @@ func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unre
 	return list
 }
 
-// broken returns why upstreams do not work, by name. The statuses are those of p.Backends, in the same order.
+// broken returns why upstreams do not work, by name. The statuses describe p.Backends, in the same order.
 func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatus) map[string]string {
 	broken := map[string]string{}
 	if r.Probed != nil {

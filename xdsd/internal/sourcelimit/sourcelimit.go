@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// Device is the network interface.
 	Device string
-	// Limits are those of each source in none of Networks.
+	// Limits apply to each source outside Networks.
 	Limits
 	// Networks have other limits for their sources. If several contain a source, the most specific one applies.
 	Networks []Network
@@ -57,13 +57,13 @@ const (
 // A Kind is one of the two limits of a source. It names a counter, and the sets of its sources in the kernel.
 type Kind string
 
-// Connections is the limit of open connections, Rate that of new connections per second.
+// Connections is the limit of open connections, Rate the limit of new connections per second.
 const (
 	Connections Kind = "connections"
 	Rate        Kind = "rate"
 )
 
-// State is what the rules have done.
+// State has the counters of the rules.
 type State struct {
 	// Refused is the number of connections that were refused at each limit. A packet that repeats the request of a
 	// connection counts again.
@@ -73,8 +73,8 @@ type State struct {
 	Sources map[Kind][]string `json:"sources"`
 }
 
-// tablePrefix begins the names of our tables. A hash of the rules follows, so that unchanged rules, with their counts,
-// outlive the process.
+// tablePrefix begins the names of oooi's tables. A hash of the rules follows, so that unchanged rules, with their
+// counts, outlive the process.
 const tablePrefix = "oooi-sources-"
 
 // version changes with the rules that Apply writes for a Config.
@@ -124,7 +124,7 @@ func (c *Config) Apply() error {
 	return nil
 }
 
-// Read returns what the rules of c have done.
+// Read returns the counters of c's rules.
 func (c *Config) Read() (*State, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -326,13 +326,13 @@ func (r *rules) refuse(f *family, kind Kind) []expr.Any {
 func (c *Config) Validate() error {
 	switch {
 	case c.Bits4 < 1 || c.Bits4 > 32:
-		return fmt.Errorf("prefix length %d: want 1 to 32", c.Bits4)
+		return fmt.Errorf("prefix length %d: must be from 1 to 32", c.Bits4)
 	case c.Bits6 < 1 || c.Bits6 > 128:
-		return fmt.Errorf("IPv6 prefix length %d: want 1 to 128", c.Bits6)
+		return fmt.Errorf("IPv6 prefix length %d: must be from 1 to 128", c.Bits6)
 	}
 	for i, n := range c.Networks {
 		if !n.CIDR.IsValid() || n.CIDR != n.CIDR.Masked() || n.CIDR.Addr().Is4In6() {
-			return fmt.Errorf("network %s: want a network without host bits, such as 192.0.2.0/24", n.CIDR)
+			return fmt.Errorf("network %s: must be a network without host bits, such as 192.0.2.0/24", n.CIDR)
 		}
 		if slices.ContainsFunc(c.Networks[:i], func(other Network) bool { return other.CIDR == n.CIDR }) {
 			return errors.New("network " + n.CIDR.String() + ": duplicate")

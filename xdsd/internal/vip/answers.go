@@ -17,10 +17,10 @@ const (
 	maxAnswers = 8
 )
 
-// answers are the hosts that have answered for each address that is probed, by their MAC addresses.
+// answers are the hosts that have answered for each probed address, by MAC address.
 type answers map[netip.Addr]map[mac]problem.Answer
 
-// newAnswers returns answers for addresses.
+// newAnswers returns the empty answers for addresses.
 func newAnswers(addresses []netip.Addr) answers {
 	a := answers{}
 	for _, address := range addresses {

@@ -158,8 +158,8 @@ func (d *device) up() (bool, error) {
 }
 
 // netlinkAddress returns a floating address for netlink. The kernel removes the address at the end of its lifetime
-// unless this process confirms it, so that a process that was killed does not keep it. It has no prefix route and a
-// preferred lifetime of 0, so that no connection of the pod leaves from it.
+// unless this process confirms it, so that a process that was killed does not keep it. It lacks a prefix route and
+// has a preferred lifetime of 0, so that no connection of the pod leaves from it.
 func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
 		IPNet:    ipNet(netip.PrefixFrom(a, a.BitLen())),

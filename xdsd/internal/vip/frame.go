@@ -119,7 +119,7 @@ const (
 // leasedOption is the option of announcements by the holder of the Lease.
 var leasedOption = []byte{optionExperiment, 1, 'o', 'o', 'o', 'i', 0, 0}
 
-// packetV6 returns an IPv6 packet with an ICMPv6 message, whose content follows its checksum.
+// packetV6 returns an IPv6 packet with an ICMPv6 message. content comes after the checksum.
 func packetV6(from, to netip.Addr, kind ipv6.ICMPType, content []byte) []byte {
 	source, destination := from.As16(), to.As16()
 	// Marshal fails for no RawBody.

@@ -35,8 +35,8 @@ type Options struct {
 	// Witnesses are addresses of other hosts on the VLAN, which are probed as well. A replica that receives no frame
 	// of another host for patience considers itself isolated, and does not claim the addresses without the Lease.
 	Witnesses []netip.Addr
-	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. If there are none, the
-	// proxy counts as ready.
+	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. Without any, the proxy
+	// counts as ready.
 	ReadyURLs []string
 	// Lease is the name of the Lease, Leases the client for its namespace.
 	Lease  string
@@ -98,8 +98,8 @@ func New(o Options) (*Holder, error) {
 	return h, nil
 }
 
-// restore continues from a previous process: it reads the state file, and adopts the address if the interface has it. It sets the
-// addresses to probe, and the routes for replies.
+// restore continues from a previous process: it reads the state file, and adopts the address if it is on the
+// interface. It sets the addresses to probe, and the routes for replies.
 func (h *Holder) restore() error {
 	if h.File != "" {
 		data, err := atomicfile.Read(h.File)
@@ -257,8 +257,8 @@ func (h *Holder) update(t transition) actions {
 	return t(time.Now())
 }
 
-// handedOver reports whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
-// claimed the address or it knows no peer; or the API server is unavailable.
+// handedOver reports whether a terminating replica need not wait any longer: the replica has released the Lease, and
+// a peer has claimed the address or no peer is known; or the API server is unavailable.
 func (h *Holder) handedOver() bool {
 	m := h.machine
 	return m.lease.holder != m.identity && (!m.holding || len(m.peers()) == 0) || m.apiFailed
@@ -336,7 +336,7 @@ func (h *Holder) setFailure(series *failureSeries, err error) {
 	series.add(time.Now(), err)
 	switch {
 	case err == nil && failed:
-		h.Log.Info("the API server answers again")
+		h.Log.Info("the API server is available again")
 	case err != nil && !failed:
 		h.Log.Warn("the Lease cannot be read or written; VLAN probes decide until it can", "lease", h.Lease, "err", err)
 	}

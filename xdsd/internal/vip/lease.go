@@ -24,7 +24,7 @@ const macPrefix = "mac." + v1alpha1.GroupName + "/"
 
 // A leaseRecord is the content of a Lease.
 type leaseRecord struct {
-	holder      string // empty if it has no holder
+	holder      string // empty without a holder
 	renewed     string // time by the holder's clock; it is only compared for equality
 	transitions int32
 	version     uint64         // resourceVersion

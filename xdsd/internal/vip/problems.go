@@ -37,7 +37,7 @@ func (m *stateMachine) problems(now time.Time, hosts answers) []problem.Problem 
 			p = problem.Failed(problem.AddressNotHeld, model.Ref{},
 				"the pod has the floating address %s, but its proxy is not ready, and no other replica takes over", floating)
 		} else if !m.ready {
-			p = p.Because("the proxy of this replica is not ready")
+			p = p.WithEvidence("the proxy of this replica is not ready")
 		}
 		p.Since = since
 		list = append(list, p)
@@ -75,7 +75,7 @@ func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 		if len(evidence) < 2 {
 			continue
 		}
-		p := problem.Failed(problem.AddressHeldTwice, model.Ref{}, "%d hosts have the floating address %s", len(evidence), a).Because(evidence...)
+		p := problem.Failed(problem.AddressHeldTwice, model.Ref{}, "%d hosts have the floating address %s", len(evidence), a).WithEvidence(evidence...)
 		if onlyPeers {
 			p = p.WithRemedy("see the logs of containers holder, and check that the replicas are on one VLAN")
 		}
@@ -84,7 +84,7 @@ func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 	return list
 }
 
-// unheldSince returns since when no replica whose proxy is ready has the address, as far as that is certain, and zero otherwise.
+// unheldSince returns since when no ready replica has had the address; zero if one has it or that is uncertain.
 func (m *stateMachine) unheldSince(now time.Time) time.Time {
 	since, certain := m.unansweredSince(), false
 	livingHolder := m.lease.holder != "" && m.lease.holder != m.identity && !m.watchingSince.IsZero() && now.Sub(m.leaseChangedAt) < leaseDuration
@@ -92,7 +92,7 @@ func (m *stateMachine) unheldSince(now time.Time) time.Time {
 	case m.terminating || !m.up:
 	case m.holding:
 		since, certain = latest(m.since, m.readySince), !m.ready
-	case m.leaseKnown && !livingHolder: // other hosts are heard, so that this replica is not isolated; some ticks may have been late
+	case m.leaseKnown && !livingHolder: // frames of other hosts arrive, so that this replica is not isolated; some ticks may have been late
 		certain = since.Equal(m.probesSince) && m.probes >= int(minUnheld/probeInterval)/2 && now.Sub(m.lastFrameAt) < patience
 	}
 	if !certain || now.Sub(since) < minUnheld {
@@ -125,7 +125,7 @@ func (s *failureSeries) problems(now time.Time) []problem.Problem {
 		return nil
 	}
 	p := problem.Warned(problem.LeaseNotRenewable, model.Ref{},
-		"the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").Because(s.err)
+		"the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").WithEvidence(s.err)
 	p.Since = s.since
 	return []problem.Problem{p}
 }

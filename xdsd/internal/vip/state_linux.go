@@ -47,11 +47,11 @@ type State struct {
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.
 	Conflicts map[string]int `json:"conflicts"`
-	// Sources are the limits of the clients on the VLAN, and what they did.
+	// Sources are the limits of the clients on the VLAN, and their state.
 	Sources Sources `json:"sources"`
 	// Failure is why the Lease could not be read or written last; empty if it could.
 	Failure string `json:"failure,omitempty"`
-	// Problems are those of the response of /problems.
+	// Problems are the problems in the response of /problems.
 	Problems []problem.Problem `json:"problems"`
 }
 
@@ -62,7 +62,7 @@ type Sources struct {
 
 	// Exceptions is set if some networks have other limits.
 	Exceptions bool `json:"exceptions,omitempty"`
-	// Failure is why the limits do not apply, or why their state cannot be read; empty if there is none.
+	// Failure is why the limits do not apply, or why their state cannot be read; empty without one.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -113,8 +113,8 @@ func (h *Holder) problems(now time.Time, sourceFailure string) []problem.Problem
 	return h.log.Update(now, list)
 }
 
-// Problems returns the response of /problems. It is safe for concurrent use. Its answers are those for other addresses than the
-// floating ones, of which Problems reports conflicts.
+// Problems returns the response of /problems. It is safe for concurrent use. It omits answers for the floating
+// addresses, since Problems reports their conflicts.
 func (h *Holder) Problems() problem.Report {
 	list := h.State().Problems
 	h.mu.Lock()
@@ -123,8 +123,8 @@ func (h *Holder) Problems() problem.Report {
 	return problem.Report{Problems: list, Answers: steady}
 }
 
-// Ready reports whether this replica can hold the addresses, and returns its current State. It can if its interface has
-// a carrier and it knows its peers, from the Lease or the state file. Ready is safe for concurrent use.
+// Ready reports whether this replica can hold the addresses, and returns its current State. It is ready if its
+// interface has a carrier and its peers are known from the Lease or the state file. Ready is safe for concurrent use.
 func (h *Holder) Ready() (bool, any) {
 	h.mu.Lock()
 	ready := h.machine.up && h.machine.leaseKnown

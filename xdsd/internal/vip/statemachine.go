@@ -40,7 +40,7 @@ type stateMachine struct {
 
 	holding     bool        // this replica has the address
 	since       time.Time   // when holding last changed
-	confirmedAt time.Time   // when the kernel was last told to keep the address
+	confirmedAt time.Time   // when the address was last confirmed in the kernel
 	transitions int         // how often holding changed
 	moves       []time.Time // the last changes of holding, at most manyMoves
 
@@ -119,7 +119,7 @@ func (m *stateMachine) addressUnanswered(now time.Time, d time.Duration) bool {
 func (m *stateMachine) decide(now time.Time) actions {
 	switch {
 	case m.holding && !m.up:
-		return m.drop(now, "the interface has no carrier")
+		return m.drop(now, "the interface lacks a carrier")
 	case m.holding:
 		return m.decideHolder(now)
 	default:
@@ -186,8 +186,9 @@ func (m *stateMachine) leaseAvailable(now time.Time) bool {
 	case m.identity: // acquired earlier; since then, a peer may have claimed the address without the API server
 		return silent
 	case "":
-		// If a peer still answers, it has released the Lease and waits for a ready replica. A replica that has just
-		// become ready waits first: the peer's proxy may have become ready as well, and then the address need not move.
+		// A peer that still answers has released the Lease and waits for a ready replica. A replica that has just
+		// become ready waits first: the peer's proxy may have become ready as well, and then the address need not
+		// move.
 		return silent || now.Sub(m.readySince) >= patience
 	}
 	// A holder that restarted while the API server was down waits for leaseDuration, too, and must be the first to acquire the Lease.
@@ -238,9 +239,9 @@ func (m *stateMachine) countMove(now time.Time) {
 	m.moves = m.moves[max(0, len(m.moves)-manyMoves):]
 }
 
-// setConfirmed records that the kernel is told to keep the address, which the caller does at each tick while this replica
-// holds it. After a time in which this process did not run, the kernel has removed the address, and a peer may have it: then
-// setConfirmed drops it.
+// setConfirmed records that the caller confirms the address in the kernel, which it does at each tick while this
+// replica holds the address. If this process did not run for a time, the kernel has removed the address, and a peer
+// may have it; then setConfirmed drops it.
 func (m *stateMachine) setConfirmed(now time.Time) actions {
 	if m.holding && now.Sub(m.confirmedAt) >= addressLifetime+patience-probeInterval {
 		return m.drop(now, "this process did not run for "+now.Sub(m.confirmedAt).Round(time.Millisecond).String())
@@ -249,7 +250,7 @@ func (m *stateMachine) setConfirmed(now time.Time) actions {
 	return actions{}
 }
 
-// handleFrame records a received frame. It returns actions if the frame claims the address while this replica has it.
+// handleFrame records a received frame. It returns actions if the frame claims an address that this replica holds.
 func (m *stateMachine) handleFrame(now time.Time, f parsedFrame) actions {
 	if f.Sender == m.self {
 		return actions{}

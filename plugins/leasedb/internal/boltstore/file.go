@@ -121,8 +121,8 @@ func openChecked(path string) (db *bolt.DB, err error) {
 		}
 		db.MaxBatchDelay = batchDelay
 		err := db.View(func(tx *bolt.Tx) error {
-			// Checks of our own come first: tx.Check reads pages in a goroutine of its own, where recoverPanics has
-			// no effect.
+			// checkPages and checkRecords come first: tx.Check reads pages in a separate goroutine, where
+			// recoverPanics does not apply.
 			if err := errors.Join(checkPages(tx), checkRecords(tx)); err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func openChecked(path string) (db *bolt.DB, err error) {
 }
 
 // metaPagesValid reports whether both meta pages of a file have a valid checksum. bbolt opens a file with one valid
-// meta page, which may be that of the older transaction.
+// meta page, which may belong to the older transaction.
 func metaPagesValid(path string, pageSize int) bool {
 	const pageHeader, sumAt, sumSize = 16, 56, 8
 	f, err := os.Open(path)

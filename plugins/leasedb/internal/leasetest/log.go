@@ -56,7 +56,7 @@ func (l *Log) Holders() int {
 	return len(names)
 }
 
-// Check returns an error that describes one address that two holders had at the same time, or nil if there is none.
+// Check returns an error that describes one address that two holders had at the same time, or nil.
 func (l *Log) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

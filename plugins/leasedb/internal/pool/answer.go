@@ -45,7 +45,7 @@ const (
 	ReasonStore       Reason = "store_failed"      // a write failed, or its result is unknown
 	ReasonTaken       Reason = "taken"             // the address belongs to another client, or may not be leased
 	ReasonMismatch    Reason = "other_address"     // the client has another address
-	ReasonNoBinding   Reason = "no_binding"        // the client has no binding
+	ReasonNoBinding   Reason = "no_binding"        // the client lacks a binding
 	ReasonWrongNet    Reason = "wrong_network"     // the address is not in the network
 	ReasonNotYours    Reason = "not_its_address"   // a client releases or declines an address that it does not have
 	ReasonTooMany     Reason = "too_many_declines" // a client declines too often
@@ -54,7 +54,7 @@ const (
 	ReasonVMExists    Reason = "vm_exists"         // the address of a VM is not released while the VM exists
 	ReasonOtherServer Reason = "other_server"      // the client selected another server
 	ReasonDone        Reason = "no_reply_needed"   // the message needs no reply
-	ReasonUnknown     Reason = "unknown_client"    // the directory does not know the client
+	ReasonUnknown     Reason = "unknown_client"    // the directory does not contain the client
 	ReasonMalformed   Reason = "malformed"         // the message lacks a required field
 	ReasonDisregarded Reason = "unexpected_type"   // the message type is not for a server
 )

@@ -13,9 +13,9 @@ const relistInterval = time.Second
 var zero time.Time
 
 // choose returns an address for a client without a binding in force, or an invalid address if none is left. It
-// prefers, in this order: the reserved address, the previous address, that of a lost binding, the wanted address, a probed free address, a
-// free address by hash of the client's identity (so that replicas choose the same), an address whose binding has
-// ended, and the address that was offered longest ago and not requested.
+// prefers, in this order: the reserved address, the previous address, the address of a lost binding, the wanted
+// address, a probed free address, a free address by hash of the client's identity (so that replicas choose the same),
+// an address whose binding has ended, and the address that was offered longest ago and not requested.
 func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	candidates := []netip.Addr{c.Reserved}
 	if e := p.current(c.Holder); e != nil {
@@ -58,7 +58,7 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// reclaim returns the address that has been unused longest of those whose bindings have ended.
+// reclaim returns the longest unused address whose binding has ended.
 func (p *Pool) reclaim(c Client) netip.Addr {
 	for range 2 {
 		for len(p.reclaimable) > 0 {

@@ -136,7 +136,7 @@ func (p *Pool) checkRebuilt(now time.Time) {
 		p.rebuildingLogged = true
 		reason := p.Suspect
 		if reason == "" {
-			reason = "the store has no bindings although the network has VMs"
+			reason = "the store contains no bindings although the network has VMs"
 		}
 		p.Log.Warn("bindings may be missing; each address is probed before it is offered", "reason", reason, "vms", unbound,
 			"until", "all VMs have a binding, or "+p.Lease.String()+" have passed",
@@ -157,7 +157,7 @@ func (p *Pool) Rebuilding() string {
 	case !p.rebuildingLogged:
 		return ""
 	default:
-		return "the store had no bindings although the network has VMs"
+		return "the store contained no bindings although the network has VMs"
 	}
 }
 

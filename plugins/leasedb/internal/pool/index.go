@@ -200,7 +200,7 @@ func (p *Pool) reservedForOther(c Client, a netip.Addr) bool {
 	return reserved && owner.String() != c.Holder
 }
 
-// available reports whether an address can be leased to a client that has no binding in force for it.
+// available reports whether an address can be leased to a client without a binding in force for it.
 func (p *Pool) available(c Client, a netip.Addr) bool {
 	if p.reservedForOther(c, a) {
 		return false

@@ -79,9 +79,9 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 		return
 	}
 	if len(found) == 0 && p.shouldWarn(&p.lastFailedProbe) {
-		p.Log.Warn("cannot probe free addresses: this host has no address in their network", "cidr", p.CIDR)
+		p.Log.Warn("cannot probe free addresses: this host lacks an address in their network", "cidr", p.CIDR)
 	}
-	// A host that answers for all addresses must not block all of them: the limit is that of declined addresses.
+	// A host that answers for all addresses must not block all of them, so the limit for declined addresses applies.
 	now, limit := p.Clock.Now(), p.Ranges.Size()/4+1-p.quarantined()
 	for _, a := range addrs {
 		switch f := found[a]; {
@@ -130,7 +130,7 @@ func (p *Pool) probeAddress(a netip.Addr) (neighbours.Result, probeOutcome) {
 	found, ok := b.found[a]
 	if !ok {
 		if p.shouldWarn(&p.lastFailedProbe) {
-			p.Log.Warn("cannot probe an address: this host has no address in its network", "address", a, "cidr", p.CIDR)
+			p.Log.Warn("cannot probe an address: this host lacks an address in its network", "address", a, "cidr", p.CIDR)
 		}
 		return neighbours.Result{}, probeImpossible
 	}
@@ -200,7 +200,7 @@ func (p *Pool) quarantineInUse(a netip.Addr, mac string, now time.Time) {
 		"address", a, "mac", mac, "for", max(p.Quarantine, unusedFor), "remedy", "find the host with this MAC address, or exclude the address")
 }
 
-// takeUnused returns a probed free address for a client, or an invalid address if there is none.
+// takeUnused returns a probed free address for a client, or an invalid address.
 func (p *Pool) takeUnused(c Client, now time.Time) netip.Addr {
 	at := slices.IndexFunc(p.unused, func(u unused) bool {
 		return u.until.After(now) && p.vacant(u.addr, now) && !p.reservedForOther(c, u.addr)

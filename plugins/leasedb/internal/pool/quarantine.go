@@ -190,7 +190,7 @@ func (p *Pool) recordLoss(e *entry, newHolder string) {
 		b.Holder, "renewal", (p.Lease / 2).String())
 }
 
-// Lost returns the lost bindings of VMs that have no other one, sorted by address; not nil.
+// Lost returns the lost bindings of VMs without another binding, sorted by address; not nil.
 func (p *Pool) Lost() []Lost {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Pool) Lost() []Lost {
 	return list
 }
 
-// forgetLosses forgets the lost bindings of VMs that no longer exist.
+// forgetLosses removes the lost bindings of VMs that no longer exist.
 func (p *Pool) forgetLosses() {
 	if p.Directory == nil || !p.Directory.Synced() {
 		return
@@ -214,7 +214,7 @@ func (p *Pool) forgetLosses() {
 	}
 }
 
-// endLoss forgets the lost binding of a holder, if there is one, and no longer keeps the address.
+// endLoss removes the lost binding of a holder, if there is one, and no longer keeps the address.
 func (p *Pool) endLoss(holder string) {
 	l, ok := p.lost[holder]
 	if !ok {

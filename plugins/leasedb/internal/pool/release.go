@@ -60,14 +60,14 @@ func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure str
 }
 
 // Decline handles DECLINE (RFC 2131, section 4.3.3). It takes an address from a client that found it in use, and
-// quarantines it. ours is set if the client selected this server, which then writes the quarantine; other replicas
-// only keep it in memory.
+// quarantines it. selected is set if the client selected this server, which then writes the quarantine; other
+// replicas only keep it in memory.
 //
-// Any host on the network can forge a DECLINE of a client. Decline accepts it only for a short time after an ACK to a
-// client that did not use the address before, once for each ACK, and if another host answers for the address. If that
-// cannot be determined, or no host answers, it accepts only an address that is new to the client, see inUseByOther.
+// Any host on the network can forge a DECLINE of a client. Decline accepts a DECLINE once for each ACK, only for a
+// short time after an ACK to a client that did not use the address before, and only if another host answers for the
+// address. If that cannot be determined, or no host answers, the address must be new to the client; see inUseByOther.
 // Decline returns ReasonDone if the address is quarantined or the client has lost it, or why it ignores the DECLINE.
-func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool) Reason {
+func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, selected bool) Reason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, now := p.entries[addr], p.Clock.Now()
@@ -104,7 +104,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	e.quarantine(now.Add(p.Quarantine), user, now)
 	p.Log.Warn("a client declined its address as used by another host; quarantining it", "address", addr, "holder", c.Holder,
 		"mac", c.MAC, "user", user, "quarantine", p.Quarantine)
-	if !ours || !p.ready() {
+	if !selected || !p.ready() {
 		return ReasonDone
 	}
 	b := e.binding
@@ -123,7 +123,7 @@ func (p *Pool) inUseByOther(c Client, e *entry) (user string, why Reason) {
 	case outcome == probed && found.Use == neighbours.Used && mac != c.MAC:
 		return mac, ""
 	case outcome == probed && found.Use != neighbours.Free && mac == c.MAC: // now or shortly before
-		p.warnIgnoredDecline(c, addr, "the client itself answers for the address")
+		p.warnIgnoredDecline(c, addr, "the client answers for the address")
 	case !fresh:
 		p.warnIgnoredDecline(c, addr, "no other host answers for the address, which is not new to the client")
 	case outcome == probed && !e.unconfirmedDecline: // the client may see a host that the probe did not find: accept its next DECLINE
@@ -142,7 +142,7 @@ func (p *Pool) warnIgnoredDecline(c Client, addr netip.Addr, why string) {
 	}
 }
 
-// quarantined returns the number of addresses that were declined or found in use, or are not usable. Those that are kept
+// quarantined returns the number of addresses that were declined or found in use, or are not usable. Addresses kept
 // for VMs whose bindings were lost do not count.
 func (p *Pool) quarantined() int {
 	n, now := 0, p.Clock.Now()

@@ -34,7 +34,7 @@ func (p *Pool) refusal(c vm.Client, a netip.Addr, now time.Time) string {
 		return fmt.Sprintf("the address is outside of the network %v", p.CIDR)
 	}
 	if p.isProtected(a) {
-		return "the address belongs to the network itself, its gateway or a server"
+		return "the address belongs to the network, its gateway or a server"
 	}
 	if owner, ok := p.Directory.ReservedFor(a); ok && owner != c.Interface {
 		return fmt.Sprintf("the address is also reserved for %v, which takes precedence", owner)

@@ -14,8 +14,8 @@ type Stats struct {
 	// Size is the number of addresses in the ranges, Free the number of addresses that a new client could get.
 	Size int `json:"size"`
 	Free int `json:"free"`
-	// Bound counts addresses with a binding in force, Released those with only a previous holder, Held those
-	// that are offered, Quarantined those that were declined or found in use, or whose stored object is invalid.
+	// Bound counts addresses with a binding in force, Released addresses with only a previous holder, Held offered
+	// addresses, Quarantined addresses that were declined or found in use, or whose stored object is invalid.
 	Bound       int `json:"bound"`
 	Released    int `json:"released"`
 	Held        int `json:"held"`

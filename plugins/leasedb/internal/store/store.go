@@ -36,8 +36,8 @@ type Store interface {
 	// its new UID and Revision. The error matches ErrConflict if the stored binding is another one. After any other
 	// error, the binding may have been written or not.
 	Put(ctx context.Context, b Binding) (Binding, error)
-	// Get returns a binding. The error matches ErrNotFound if there is none, and ErrUnusable if the stored object is
-	// not a valid binding.
+	// Get returns a binding. The error matches ErrNotFound if it does not exist, and ErrUnusable if the stored object
+	// is not a valid binding.
 	Get(ctx context.Context, addr netip.Addr) (Binding, error)
 	// Delete deletes the binding with the UID and Revision of b. The error matches ErrConflict if the stored binding
 	// is another one.
@@ -51,7 +51,7 @@ type Store interface {
 // A Marker is a Store that also stores a mark, the latest time of the pool's clock. After a restart, leases that ended
 // before the mark have expired.
 type Marker interface {
-	// Mark returns the stored mark, or the zero time if there is none.
+	// Mark returns the stored mark, or the zero time.
 	Mark() time.Time
 	// SetMark replaces the mark.
 	SetMark(at time.Time) error
@@ -60,6 +60,6 @@ type Marker interface {
 // Errors of a Store.
 var (
 	ErrConflict = errors.New("the address has another binding in the store")
-	ErrNotFound = errors.New("the address has no binding in the store")
+	ErrNotFound = errors.New("the store contains no binding for the address")
 	ErrUnusable = errors.New("the stored object of the address is not a valid binding")
 )

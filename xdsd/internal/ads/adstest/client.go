@@ -26,11 +26,11 @@ import (
 type Options struct {
 	// Cluster and ID are the node.cluster and node.id.
 	Cluster, ID string
-	// Reject returns the message of the NACK with which the Client answers a response, or "" to accept the response.
-	// The Client's goroutine calls it. If it is nil, all responses are accepted.
+	// Reject returns the NACK message for a response, or "" to accept it. The Client's goroutine calls it. If it is
+	// nil, all responses are accepted.
 	Reject func(*discoveryv3.DeltaDiscoveryResponse) string
-	// Resume is the View of an earlier Client whose resources this one starts with, as an Envoy that reconnects does;
-	// nil means none.
+	// Resume is an earlier Client's View, whose resources the Client starts with, like an Envoy that reconnects; nil
+	// means none.
 	Resume *View
 }
 
@@ -74,8 +74,8 @@ func (v *View) clone() *View {
 	return c
 }
 
-// A Client requests all clusters and listeners, and the endpoints and routes that they reference. It answers every
-// response. Like Envoy, it answers a response with clusters only after the endpoints of each cluster have arrived. All
+// A Client requests all clusters and listeners, and the endpoints and routes that they reference. It acknowledges or
+// rejects every response. Like Envoy, it acknowledges clusters only after each cluster's endpoints have arrived. All
 // methods are safe for concurrent use.
 type Client struct {
 	options Options
@@ -87,7 +87,7 @@ type Client struct {
 
 	// Used only by the receiving goroutine.
 	warming map[string]bool                      // names of endpoints that new and changed clusters wait for
-	delayed []*discoveryv3.DeltaDiscoveryRequest // answers that are sent when warming is empty
+	delayed []*discoveryv3.DeltaDiscoveryRequest // ACKs and NACKs to send when warming is empty
 
 	mu         sync.Mutex
 	view       *View
@@ -226,7 +226,7 @@ func (c *Client) change(f func(*View)) {
 }
 
 // handle adds a response to the view, answers it and subscribes to the names that it references. It changes the view
-// before it answers: a test that sees the answer at the server finds the response in View.
+// before it sends the ACK: a test that observes the ACK at the server finds the response in View.
 func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	answer := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
 	response := Response{Type: r.GetTypeUrl(), Removed: slices.Sorted(slices.Values(r.GetRemovedResources())), Bytes: proto.Size(r)}
@@ -277,7 +277,7 @@ func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	return nil
 }
 
-// endpointsReceived sends the delayed answers if no cluster waits for endpoints other than names.
+// endpointsReceived sends the delayed ACKs if no cluster waits for endpoints other than names.
 func (c *Client) endpointsReceived(names []string) error {
 	for _, name := range names {
 		delete(c.warming, name)
