@@ -171,7 +171,7 @@ func (d *diagnoser) printPage(ctx context.Context) error {
 			at = len(sites)
 			sites = append(sites, &page.Site{})
 		}
-		sites[at].Diagnosis = one
+		sites[at].Diagnosis, sites[at].Registries = one, registriesOf(d.facts, one.Metadata)
 	}
 	return d.printSites(d.flags.output, sites)
 }

@@ -3,14 +3,18 @@ package cmd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/page"
+	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // Output formats with a drawing of each site.
@@ -27,7 +31,7 @@ func (c *command) readSites(ctx context.Context, namespace string, t target) ([]
 	if err != nil {
 		return nil, err
 	}
-	reports, snapshot, err := readReports(ctx, r, namespace, t, true)
+	reports, infras, snapshot, err := readReports(ctx, r, namespace, t, true)
 	if len(reports) == 0 {
 		return nil, err
 	}
@@ -55,12 +59,20 @@ func (c *command) readSites(ctx context.Context, namespace string, t target) ([]
 		leases.Sort(s.Leases)
 		if i := snapshot.Infra(key); i != nil {
 			s.Cluster = i.Cluster
-			if gateway := i.Gateway(); gateway.IsValid() {
-				s.Gateway = gateway.String()
-			}
 		}
+		s.Infra = infras[slices.IndexFunc(infras, func(i *v1alpha1.Infra) bool { return i.Namespace+"/"+i.Name == key })]
 	}
 	return sites, errors.Join(err, leasesErr)
+}
+
+// registriesOf returns the registries of the release image that the VMs of an Infra use; none for a standalone proxy.
+func registriesOf(facts *site.Facts, infra output.Metadata) []*registry.Registry {
+	s := site.New(facts, infra.Namespace+"/"+infra.Name, nil)
+	if s == nil || s.Standalone != nil {
+		return nil
+	}
+	list, _ := registry.Of(s)
+	return list
 }
 
 // printSites prints drawings of sites in the output format, which is one of dot, mermaid and html.

@@ -60,7 +60,7 @@ func (c *command) runStatus(ctx context.Context, f *listFlags, t target) error {
 		}
 		return err
 	}
-	reports, _, err := readReports(ctx, r, namespace, t, t.name != "" || !f.output.Text())
+	reports, _, _, err := readReports(ctx, r, namespace, t, t.name != "" || !f.output.Text())
 	switch {
 	case len(reports) == 0 && err != nil:
 		return err
@@ -75,10 +75,12 @@ func (c *command) runStatus(ctx context.Context, f *listFlags, t target) error {
 }
 
 // readReports returns reports about the Infras and standalone ProxyServers of a namespace that the target selects, sorted by
-// namespace and name, and the model of the Infras. Pods and the floating address are read only if details is set. If some objects
+// namespace and name, the Infras, and their model. Pods and the floating address are read only if details is set. If some objects
 // cannot be read, it returns both reports and an error; without the right to list ProxyServers it prints a warning.
-func readReports(ctx context.Context, r *read.Reader, namespace string, t target, details bool) ([]*status.Report, *model.Snapshot, error) {
-	infras, err := r.Infras(ctx, namespace)
+func readReports(ctx context.Context, r *read.Reader, namespace string, t target, details bool) (
+	reports []*status.Report, infras []*v1alpha1.Infra, snapshot *model.Snapshot, err error,
+) {
+	infras, err = r.Infras(ctx, namespace)
 	servers, serversErr := r.ProxyServers(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(serversErr) && err == nil:
@@ -96,10 +98,10 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 	all := &model.Objects{Infras: infras}
 	switch {
 	case err != nil && len(infras)+len(standalone) == 0:
-		return nil, nil, err
+		return nil, nil, nil, err
 	case t.name != "" && len(infras)+len(standalone) == 0:
 		//nolint:staticcheck // a kind begins with a capital
-		return nil, nil, fmt.Errorf("Infra or ProxyServer without an Infra %q not found in namespace %s", t.name, namespace)
+		return nil, nil, nil, fmt.Errorf("Infra or ProxyServer without an Infra %q not found in namespace %s", t.name, namespace)
 	case len(standalone) == 0 || len(infras) > 0:
 		err = errors.Join(err, r.HostedClusters(ctx, all))
 	}
@@ -110,8 +112,7 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 		proxyPods, proxyPodsErr = r.ProxyPods(ctx, namespace)
 		err = errors.Join(err, podsErr, proxyPodsErr)
 	}
-	snapshot := model.Build(all, model.Options{})
-	var reports []*status.Report
+	snapshot = model.Build(all, model.Options{})
 	for _, i := range infras {
 		objects := status.Objects{Infra: i, Pods: pods}
 		if details {
@@ -133,7 +134,7 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 		return cmp.Or(strings.Compare(a.Metadata.Namespace, b.Metadata.Namespace), strings.Compare(a.Metadata.Kind, b.Metadata.Kind),
 			strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})
-	return reports, snapshot, err
+	return reports, infras, snapshot, err
 }
 
 // warnOrphans warns about StatefulSets whose Infra does not exist, in a namespace or, if it is empty, in all. It

@@ -124,7 +124,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if report == nil || err != nil && report.Summary[output.Passed]+report.Summary[output.Failed] == 0 {
 		return err
 	}
-	if err := errors.Join(c.printTest(ctx, f, report), err); err != nil {
+	if err := errors.Join(c.printTest(ctx, f, report, runner.Facts), err); err != nil {
 		return err
 	}
 	if report.Failed() {
@@ -183,7 +183,7 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 }
 
 // printTest prints a report. For a page, it also reads the state of the site.
-func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Report) error {
+func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Report, facts *site.Facts) error {
 	switch {
 	case f.output.Is(junitFormat):
 		return report.JUnit(c.Out)
@@ -192,7 +192,7 @@ func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Re
 		if err != nil {
 			return err
 		}
-		sites[0].Test = report
+		sites[0].Test, sites[0].Registries = report, registriesOf(facts, report.Metadata)
 		return c.printSites(f.output, sites)
 	case f.output.Text():
 		return report.Show(c.Out, f.output.Is(wideFormat))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
@@ -25,14 +25,15 @@ import (
 // A Site is what a drawing or a page shows about one Infra or standalone ProxyServer. Each field may be nil or empty.
 type Site struct {
 	Status *status.Report
-	// Gateway is the address of the VLAN's router.
-	Gateway string
+	Infra  *v1alpha1.Infra
 	// Leases are those of the Infra.
 	Leases []*leases.Lease
 	// Cluster is the hosted cluster, without which no control-plane services are drawn.
-	Cluster   *model.Cluster
-	Test      *verify.Report
-	Diagnosis *doctor.Diagnosis
+	Cluster *model.Cluster
+	// Registries are those of the release image.
+	Registries []*registry.Registry
+	Test       *verify.Report
+	Diagnosis  *doctor.Diagnosis
 }
 
 // A State is the state of a node or an edge.
@@ -41,15 +42,30 @@ type State string
 // States of nodes and edges.
 const (
 	Good    State = "good"
+	Warn    State = "warn"
 	Bad     State = "bad"
 	Unknown State = "unknown"
 )
 
-// Columns of a graph: clients on the left, control-plane services on the right.
+// compareStates orders states, the worst one first.
+func compareStates(a, b State) int {
+	order := []State{Bad, Warn, Unknown, Good}
+	return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
+}
+
+// worst returns the worse one of two states, of which one may be unknown.
+func worst(a, b State) State {
+	if a == Unknown || b != Unknown && compareStates(b, a) < 0 {
+		return b
+	}
+	return a
+}
+
+// Columns of a graph: clients on the left, what the servers on the VLAN depend on on the right.
 const (
 	columnClients = iota
 	columnServers
-	columnServices
+	columnTargets
 	columns
 )
 
@@ -57,17 +73,19 @@ const (
 type Node struct {
 	ID    string
 	State State
-	// Lines are the text; the first one is the title.
+	Title string
 	Lines []string
-	// Objects are the Kubernetes objects behind the element.
+	// Objects are the Kubernetes objects behind the element, and findings about it.
 	Objects []Object
 
 	column int
 }
 
+func (n *Node) text() []string { return append([]string{n.Title}, n.Lines...) }
+
 // An Object is a Kubernetes object behind an element.
 type Object struct {
-	// Kind is one of the API, and Name is "namespace/name".
+	// Kind is one of the API, or the code of a finding. Name is "namespace/name".
 	Kind, Name string
 	// Text is what the page says of it; empty for nothing.
 	Text string
@@ -88,26 +106,23 @@ type Graph struct {
 	Edges []Edge
 }
 
-// IDs of nodes.
+// IDs of nodes, besides the names of components.
 const (
-	vlanNode    = "vlan"
-	podsNode    = "pods"
-	gatewayNode = "gateway"
-	appsNode    = "apps"
-	floatNode   = "floating"
-	serviceNode = "service-"
+	vlanNode     = "vlan"
+	podsNode     = "pods"
+	routerNode   = "router"
+	appsNode     = "apps"
+	floatNode    = "floating"
+	upstreamNode = "upstream"
+	egressNode   = "egress"
+	serviceNode  = "service-"
 )
 
-// maxVMs is how many VMs a drawing names.
-const maxVMs = 8
+// maxNames is how many VMs and names a node has.
+const maxNames = 8
 
-// roles are the control-plane services in the order in which they are drawn, with their scenario.
-var roles = []struct {
-	role     model.Role
-	scenario string
-}{
-	{model.RoleAPI, "tls-api"}, {model.RoleOAuth, "tls-oauth"}, {model.RoleIgnition, "tls-ignition"}, {model.RoleKonnectivity, "tls-konnectivity"},
-}
+// roles are the control-plane services in the order in which they are drawn.
+var roles = []model.Role{model.RoleAPI, model.RoleOAuth, model.RoleIgnition, model.RoleKonnectivity}
 
 // NewGraph returns the drawing of a site.
 func NewGraph(s *Site) *Graph {
@@ -116,230 +131,158 @@ func NewGraph(s *Site) *Graph {
 	if r == nil {
 		return g
 	}
-	site := Object{Kind: cmp.Or(r.Metadata.Kind, "Infra"), Name: r.Metadata.Namespace + "/" + r.Metadata.Name}
+	site := Object{Kind: cmp.Or(r.Metadata.Kind, "Infra"), Name: r.Metadata.Namespace + "/" + r.Metadata.Name, Text: r.Ready.Message}
 	g.addClients(s, site)
 	for i := range r.Components {
 		if c := &r.Components[i]; c.Enabled {
-			g.add(columnServers, Node{ID: c.Name, State: stateOf(c.Ready), Lines: componentLines(c), Objects: componentObjects(r, c, site)})
+			g.addComponent(r, c, site)
 		}
 	}
 	if f := r.FloatingAddress; f != nil {
-		holder := Object{Kind: "Pod", Name: r.Metadata.Namespace + "/" + f.Holder, Text: "holds the address"}
-		n := Node{ID: floatNode, State: Unknown, Lines: []string{"floating address " + strings.Join(f.Addresses, ", "), "held by " + cmp.Or(f.Holder, "no pod")}}
+		n := Node{ID: floatNode, Title: "floating address", Lines: []string{strings.Join(f.Addresses, ", "), "held by " + cmp.Or(f.Holder, "no pod")}}
 		if f.Holder != "" {
-			n.Objects = append(n.Objects, holder)
+			n.Objects = append(n.Objects, Object{Kind: "Pod", Name: r.Metadata.Namespace + "/" + f.Holder, Text: "holds the address"})
 		}
 		g.add(columnServers, n)
-		g.connect(floatNode, v1alpha1.ComponentProxy, Unknown, "")
 	}
 	if a := r.Applications; a != nil {
-		n := Node{ID: appsNode, State: Bad, Lines: []string{"apps address", cmp.Or(strings.Join(a.Addresses, ", "), "none yet")}}
+		n := Node{ID: appsNode, State: Bad, Title: "apps address", Lines: []string{cmp.Or(strings.Join(a.Addresses, ", "), "none yet")}}
 		if a.Phase == v1alpha1.AppsIngressReady {
 			n.State = Good
 		}
-		site.Text = strings.Trim(string(a.Reason)+": "+a.Message, ": ")
-		n.Objects = append(n.Objects, site)
+		n.Objects = append(n.Objects, Object{site.Kind, site.Name, strings.Trim(string(a.Reason)+": "+a.Message, ": ")})
 		if a.Service != "" {
 			n.Objects = append(n.Objects, Object{Kind: "Service", Name: a.Service, Text: "has the address"})
 		}
 		g.add(columnServers, n)
 	}
-	if s.Cluster != nil {
-		for _, role := range roles {
-			if names, objects := namesOf(s.Cluster, role.role); len(names) > 0 {
-				state, _ := s.tested("", role.scenario)
-				g.add(columnServices, Node{ID: serviceNode + string(role.role), State: state, Lines: append([]string{string(role.role)}, names...), Objects: objects})
-			}
-		}
-	}
+	g.addTargets(s, site)
 	g.addPaths(s)
+	g.addFindings(s)
 	return g
 }
 
 // Title returns the kind, the namespace and the name of the site.
 func (s *Site) Title() string {
+	m := output.Metadata{}
 	switch {
 	case s.Status != nil:
-		return cmp.Or(s.Status.Metadata.Kind, "Infra") + " " + s.Status.Metadata.Namespace + "/" + s.Status.Metadata.Name
+		m = s.Status.Metadata
 	case s.Test != nil:
-		return "Infra " + s.Test.Metadata.Namespace + "/" + s.Test.Metadata.Name
+		m = s.Test.Metadata
 	case s.Diagnosis != nil:
-		return cmp.Or(s.Diagnosis.Metadata.Kind, "Infra") + " " + s.Diagnosis.Metadata.Namespace + "/" + s.Diagnosis.Metadata.Name
+		m = s.Diagnosis.Metadata
 	}
-	return "Infra"
+	return cmp.Or(m.Kind, "Infra") + " " + m.Namespace + "/" + m.Name
 }
 
 // add adds a node to a column, without its empty lines.
 func (g *Graph) add(column int, n Node) {
 	n.column, n.Lines = column, slices.DeleteFunc(n.Lines, func(line string) bool { return line == "" })
+	n.State = cmp.Or(n.State, Unknown)
 	g.Nodes = append(g.Nodes, n)
 }
 
-func (g *Graph) has(id string) bool {
-	return slices.ContainsFunc(g.Nodes, func(n Node) bool { return n.ID == id })
-}
-
-// connect adds an edge if both nodes exist.
-func (g *Graph) connect(from, to string, state State, label string) {
-	if g.has(from) && g.has(to) {
-		g.Edges = append(g.Edges, Edge{from, to, state, label})
+// node returns a node; nil if it does not exist.
+func (g *Graph) node(id string) *Node {
+	if at := slices.IndexFunc(g.Nodes, func(n Node) bool { return n.ID == id }); at >= 0 {
+		return &g.Nodes[at]
 	}
+	return nil
 }
 
-// addClients adds the gateway, the VMs on the VLAN, and the pods. site is the object that the graph shows.
+// addClients adds the VMs on the VLAN, and the pods. site is the object that the graph shows.
 func (g *Graph) addClients(s *Site, site Object) {
 	r := s.Status
-	if s.Gateway != "" {
-		g.add(columnClients, Node{ID: gatewayNode, State: Unknown, Lines: []string{"gateway", s.Gateway}, Objects: []Object{site}})
-	}
-	vlan := Node{ID: vlanNode, State: Unknown, Lines: []string{"VLAN " + r.Network, strings.Join(r.CIDRs, ", ")}}
+	vlan := Node{ID: vlanNode, Title: "VLAN", Lines: []string{r.Network, strings.Join(r.CIDRs, ", ")}}
 	vlan.Objects = append(vlan.Objects, site, Object{Kind: "NetworkAttachmentDefinition", Name: r.Network})
-	vms := 0
+	var vms []string
 	for _, l := range s.Leases {
-		vlan.Objects = append(vlan.Objects, Object{
-			Kind: "Lease", Name: l.Metadata.Namespace + "/" + l.Metadata.Name,
-			Text: strings.Join(slices.DeleteFunc([]string{l.Address.String(), l.State, cmp.Or(l.VM, l.Client), l.Hostname, l.MAC},
-				func(part string) bool { return part == "" }), ", "),
-		})
-		if l.State != dhcplease.StateBound || l.VM == "" {
-			continue
-		}
-		vms++
-		if vms <= maxVMs {
-			vlan.Lines = append(vlan.Lines, cmp.Or(l.Hostname, l.VM)+" "+l.Address.String())
+		details := []string{l.Address.String(), l.State, cmp.Or(l.VM, l.Client), l.Hostname, l.MAC}
+		vlan.Objects = append(vlan.Objects, Object{Kind: "Lease", Name: l.Metadata.Namespace + "/" + l.Metadata.Name, Text: joined(details...)})
+		if l.State == dhcplease.StateBound && l.VM != "" {
+			vms = append(vms, cmp.Or(l.Hostname, l.VM)+" "+l.Address.String())
 		}
 	}
-	if vms > maxVMs {
-		vlan.Lines = append(vlan.Lines, fmt.Sprintf("and %d more VMs", vms-maxVMs))
+	if len(vms) > 0 {
+		vlan.Lines = append(vlan.Lines, append([]string{fmt.Sprintf("VMs with an address: %d", len(vms))}, limited(vms, "VMs")...)...)
 	}
 	g.add(columnClients, vlan)
 	if r.Metadata.Kind == "" {
-		g.add(columnClients, Node{ID: podsNode, State: Unknown, Lines: []string{"pods", "of the management cluster"}})
+		g.add(columnClients, Node{ID: podsNode, Title: "pods", Lines: []string{"of the management cluster"}})
 	}
 }
 
-// addPaths adds the connections, with the results of the test if there is one.
-func (g *Graph) addPaths(s *Site) {
-	path := func(from, to string, client verify.Client, scenarios ...string) {
-		state, label := s.tested(client, scenarios...)
-		g.connect(from, to, state, label)
-	}
-	g.connect(gatewayNode, vlanNode, Unknown, "")
-	path(vlanNode, v1alpha1.ComponentDHCP, verify.VLAN, "dhcp-")
-	path(vlanNode, v1alpha1.ComponentDNS, verify.VLAN, "dns-vlan-", "mtu-vlan")
-	path(podsNode, v1alpha1.ComponentDNS, verify.Pod, "dns-pod-")
-	path(vlanNode, v1alpha1.ComponentProxy, verify.VLAN, "tls-")
-	path(podsNode, v1alpha1.ComponentProxy, verify.Pod, "tls-")
-	path(vlanNode, appsNode, verify.VLAN, "apps-")
-	path(podsNode, appsNode, verify.Pod, "apps-")
-	for _, role := range roles {
-		path(v1alpha1.ComponentProxy, serviceNode+string(role.role), "", role.scenario)
-	}
-}
-
-// tested returns the result of the requests of a client, or of all clients if it is empty, in scenarios whose names begin
-// with one of the prefixes.
-func (s *Site) tested(client verify.Client, prefixes ...string) (state State, label string) {
-	if s.Test == nil {
-		return Unknown, ""
-	}
-	state = Unknown
-	var slowest time.Duration
-	var failed []string
-	for i := range s.Test.Results {
-		r := &s.Test.Results[i]
-		if !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(r.Name, prefix) }) {
-			continue
+// addComponent adds a component of a site, with its pods, and with the ProxyServers of a proxy.
+func (g *Graph) addComponent(r *status.Report, c *status.Component, site Object) {
+	n := Node{ID: c.Name, State: stateOf(c.Ready), Title: strings.ToUpper(c.Name), Lines: []string{strings.Join(c.Addresses, ", ")}, Objects: []Object{site}}
+	for i := range r.ProxyServers {
+		server := &r.ProxyServers[i]
+		o := Object{Kind: "ProxyServer", Name: r.Metadata.Namespace + "/" + server.Name}
+		if ready := meta.FindStatusCondition(server.Conditions, v1alpha1.ConditionReady); ready != nil {
+			o.Text = ready.Message
 		}
-		for _, request := range r.Requests {
-			switch {
-			case client != "" && request.Client != client:
-			case request.Problem != "":
-				failed = append(failed, r.Name)
-			default:
-				state, slowest = Good, max(slowest, request.Took.Duration)
-			}
-		}
-		if r.Status == output.Broken {
-			failed = append(failed, r.Name)
-		}
-	}
-	if failed = slices.Compact(failed); len(failed) > 0 {
-		return Bad, strings.Join(failed, ", ")
-	}
-	if state == Good {
-		label = rounded(slowest)
-	}
-	return state, label
-}
-
-// rounded returns a duration with a precision that fits a label.
-func rounded(d time.Duration) string {
-	if d < time.Millisecond {
-		return d.Round(10 * time.Microsecond).String()
-	}
-	return d.Round(100 * time.Microsecond).String()
-}
-
-func stateOf(ready metav1.ConditionStatus) State {
-	switch ready {
-	case metav1.ConditionTrue:
-		return Good
-	case metav1.ConditionFalse:
-		return Bad
-	default:
-		return Unknown
-	}
-}
-
-// componentLines returns the text of a component: its addresses, and each pod with its node.
-func componentLines(c *status.Component) []string {
-	lines := []string{strings.ToUpper(c.Name), strings.Join(c.Addresses, ", ")}
-	for _, p := range c.Pods {
-		text := p.Name
-		if p.Node != "" {
-			text += " on " + p.Node
-		}
-		if !p.Ready {
-			text += ": " + cmp.Or(p.Reason, "not ready")
-		}
-		lines = append(lines, text)
-	}
-	return lines
-}
-
-// componentObjects returns the objects of a component of a site: its pods, and the ProxyServers of a proxy.
-func componentObjects(r *status.Report, c *status.Component, site Object) []Object {
-	list := []Object{site}
-	if c.Name == v1alpha1.ComponentProxy {
-		for i := range r.ProxyServers {
-			server := &r.ProxyServers[i]
-			o := Object{Kind: "ProxyServer", Name: r.Metadata.Namespace + "/" + server.Name}
-			if ready := meta.FindStatusCondition(server.Conditions, v1alpha1.ConditionReady); ready != nil {
-				o.Text = ready.Message
-			}
-			if o.Name != site.Name || o.Kind != site.Kind {
-				list = append(list, o)
-			}
+		if c.Name == v1alpha1.ComponentProxy && (o.Name != site.Name || o.Kind != site.Kind) {
+			n.Objects = append(n.Objects, o)
 		}
 	}
 	for i := range c.Pods {
-		p := &c.Pods[i]
-		state := "ready"
+		p, line, node, state := &c.Pods[i], c.Pods[i].Name, "", "ready"
+		if p.Node != "" {
+			node = "on " + p.Node
+			line += " " + node
+		}
 		if !p.Ready {
 			state = cmp.Or(p.Reason, "not ready")
+			line += ": " + state
 		}
-		text := append([]string{state}, p.Images...)
-		if p.Node != "" {
-			text = slices.Insert(text, 1, "on "+p.Node)
-		}
-		list = append(list, Object{Kind: "Pod", Name: r.Metadata.Namespace + "/" + p.Name, Text: strings.Join(text, ", ")})
+		n.Lines = append(n.Lines, line)
+		n.Objects = append(n.Objects, Object{"Pod", r.Metadata.Namespace + "/" + p.Name, joined(append([]string{state, node}, p.Images...)...)})
 	}
-	return list
+	g.add(columnServers, n)
+}
+
+// addTargets adds what the servers on the VLAN depend on, and the router of the VLAN.
+func (g *Graph) addTargets(s *Site, site Object) {
+	if s.Infra == nil {
+		return
+	}
+	spec := &s.Infra.Spec
+	site.Text = ""
+	if gateway := spec.NetworkConfig.Gateway; gateway != "" {
+		g.add(columnServers, Node{ID: routerNode, Title: "router", Lines: []string{gateway}, Objects: []Object{site}})
+	}
+	if spec.InfraComponents.DNS.IsEnabled() {
+		lines := spec.NetworkConfig.DNSServers
+		if len(lines) == 0 {
+			lines = []string{"those of the nodes"}
+		}
+		g.add(columnTargets, Node{ID: upstreamNode, Title: "upstream resolvers", Lines: slices.Clone(lines), Objects: []Object{site}})
+	}
+	for _, role := range roles {
+		if names, objects := namesOf(s.Cluster, role); len(names) > 0 {
+			g.add(columnTargets, Node{ID: serviceNode + string(role), Title: string(role), Lines: names, Objects: objects})
+		}
+	}
+	var hosts []string
+	for _, r := range s.Registries {
+		hosts = append(hosts, r.String())
+	}
+	if spec.Egress != nil {
+		for _, host := range spec.Egress.Hosts {
+			hosts = append(hosts, string(host))
+		}
+	}
+	if slices.Sort(hosts); len(hosts) > 0 {
+		g.add(columnTargets, Node{ID: egressNode, Title: "egress", Lines: limited(slices.Compact(hosts), "names"), Objects: []Object{site}})
+	}
 }
 
 // namesOf returns the names of a control-plane service, and where they come from.
 func namesOf(c *model.Cluster, role model.Role) (names []string, objects []Object) {
+	if c == nil {
+		return nil, nil
+	}
 	for _, h := range c.Hostnames {
 		for _, e := range h.Endpoints {
 			if e.Role != role || e.Source == "convention" {
@@ -352,4 +295,21 @@ func namesOf(c *model.Cluster, role model.Role) (names []string, objects []Objec
 		}
 	}
 	return names, objects
+}
+
+// limited returns the first maxNames of a list, and how many others of a kind there are.
+func limited(list []string, kind string) []string {
+	if others := len(list) - maxNames; others > 0 {
+		return append(list[:maxNames:maxNames], fmt.Sprintf("and %d more %s", others, kind))
+	}
+	return list
+}
+
+// joined joins texts, except empty ones, by commas.
+func joined(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), ", ")
+}
+
+func stateOf(ready metav1.ConditionStatus) State {
+	return cmp.Or(map[metav1.ConditionStatus]State{metav1.ConditionTrue: Good, metav1.ConditionFalse: Bad}[ready], Unknown)
 }

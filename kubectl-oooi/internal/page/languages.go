@@ -7,7 +7,7 @@ import (
 )
 
 // Colours of states, which contrast with both black and white text around them. The line style shows the state as well.
-var dotStyles = map[State]string{Good: `color="#1a7f37"`, Bad: `color="#cf222e", style=dashed`, Unknown: `color="#57606a"`}
+var dotStyles = map[State]string{Good: `color="#1a7f37"`, Warn: `color="#8a5a00"`, Bad: `color="#cf222e", style=dashed`, Unknown: `color="#57606a"`}
 
 // Dot writes graphs in the language of Graphviz, as one digraph with a cluster for each.
 func Dot(w io.Writer, graphs []*Graph) error {
@@ -21,7 +21,7 @@ func Dot(w io.Writer, graphs []*Graph) error {
 		id := func(node string) string { return quote(fmt.Sprintf("%d-%s", i, node)) }
 		fmt.Fprintf(&b, "  subgraph cluster_%d {\n    label=%s\n", i, quote(g.Title))
 		for _, n := range g.Nodes {
-			fmt.Fprintf(&b, "    %s [label=%s, %s]\n", id(n.ID), quote(n.Lines...), dotStyles[n.State])
+			fmt.Fprintf(&b, "    %s [label=%s, %s]\n", id(n.ID), quote(n.text()...), dotStyles[n.State])
 		}
 		b.WriteString("  }\n")
 		for _, e := range g.Edges {
@@ -38,16 +38,16 @@ func Mermaid(w io.Writer, graphs []*Graph) error {
 		return `"` + strings.NewReplacer(`&`, "&amp;", `"`, "&quot;", "<", "&lt;", ">", "&gt;", "\n", "<br/>").Replace(strings.Join(lines, "\n")) + `"`
 	}
 	var b strings.Builder
-	b.WriteString("flowchart LR\n  classDef good stroke:#1a7f37\n  classDef bad stroke:#cf222e,stroke-dasharray:4\n  classDef unknown stroke:#57606a\n")
+	b.WriteString("flowchart LR\n  classDef good stroke:#1a7f37\n  classDef warn stroke:#8a5a00\n  classDef bad stroke:#cf222e,stroke-dasharray:4\n  classDef unknown stroke:#57606a\n")
 	for i, g := range graphs {
 		id := func(node string) string { return fmt.Sprintf("s%d-%s", i, node) }
 		fmt.Fprintf(&b, "  subgraph s%d[%s]\n", i, quote(g.Title))
 		for _, n := range g.Nodes {
-			fmt.Fprintf(&b, "    %s[%s]:::%s\n", id(n.ID), quote(n.Lines...), n.State)
+			fmt.Fprintf(&b, "    %s[%s]:::%s\n", id(n.ID), quote(n.text()...), n.State)
 		}
 		b.WriteString("  end\n")
 		for _, e := range g.Edges {
-			arrow := map[State]string{Good: "-->", Bad: "-.->", Unknown: "---"}[e.State]
+			arrow := map[State]string{Good: "-->", Warn: "-->", Bad: "-.->", Unknown: "---"}[e.State]
 			if e.Label != "" {
 				arrow += "|" + quote(e.Label) + "|"
 			}

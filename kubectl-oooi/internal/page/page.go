@@ -1,119 +1,260 @@
 package page
 
 import (
-	_ "embed" // the template
+	"cmp"
 	"fmt"
-	"html/template"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
-//go:embed page.html
-var source string
-
-// htmlPage has no script, and no resource other than itself.
-var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{"rounded": rounded, "state": stateOfResult}).Parse(source))
-
-// A finding is a failed scenario or check.
-type finding struct {
-	Status   output.Result
-	State    State
-	Name     string
-	Title    string
-	Evidence []string
-	Remedy   string
-}
-
 // A section is the part of the page about one site.
 type section struct {
-	ID, Title, Summary string
-	State              State
-	Drawing            *Drawing
-	Elements           []Node
-	Failures           []finding
-	Test               *verify.Report
+	title, summary string
+	state          State
+	findings       []finding
+	// others are the lists of checks and scenarios that did not fail, by their title.
+	others map[string]parts
+	// image is the image of the test's clients.
+	image string
+	// drawing returns the drawing and the elements; nil for none.
+	drawing func(id string) part
 }
 
-// HTML writes a page about sites.
+// A finding is a check, a scenario or a condition that failed.
+type finding struct {
+	state       State
+	code, text  string
+	evidence    []string
+	remedy      string
+	consequence bool
+}
+
+// HTML writes a page about sites, those with failures first.
 func HTML(w io.Writer, sites []*Site, version string, now time.Time) error {
-	content := struct {
-		Title, Version, Time string
-		Sites                []section
-	}{Title: fmt.Sprintf("%d sites", len(sites)), Version: version, Time: now.UTC().Format(time.RFC3339)}
-	if len(sites) == 1 {
-		content.Title = sites[0].Title()
-	}
+	sections := make([]*section, len(sites))
 	for i, s := range sites {
-		content.Sites = append(content.Sites, newSection(s, i))
+		sections[i] = newSection(s)
 	}
-	if err := htmlPage.Execute(w, content); err != nil {
+	slices.SortStableFunc(sections, func(a, b *section) int { return compareStates(a.state, b.state) })
+	title, content := fmt.Sprintf("%d sites", len(sites)), parts{}
+	if len(sites) == 1 {
+		title = sites[0].Title()
+	} else {
+		content = append(content, index(sections))
+	}
+	for i, s := range sections {
+		content = append(content, s.part(fmt.Sprintf("site-%d", i), len(sites) > 1))
+	}
+	var b strings.Builder
+	b.WriteString("<!DOCTYPE html>\n")
+	el("html", attr("lang", "en"),
+		el("head", el("meta", attr("charset", "utf-8")), el("meta", attr("name", "viewport"), attr("content", "width=device-width, initial-scale=1")),
+			el("meta", attr("http-equiv", "Content-Security-Policy"), attr("content", policy)), el("title", text(title)), el("style", styleSheet{})),
+		el("body", el("main", el("h1", text(title)), el("p", class("weak"), textf("kubectl oooi %s, %s", version, now.UTC().Format(time.RFC3339))), content)),
+	).write(&b)
+	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("printing the page: %w", err)
 	}
 	return nil
 }
 
-func newSection(s *Site, index int) section {
-	out := section{ID: fmt.Sprintf("site-%d", index), Title: s.Title(), State: Unknown, Summary: "not tested", Test: s.Test}
-	if s.Status != nil {
-		graph := NewGraph(s)
-		out.Drawing, out.Elements = graph.Draw(), graph.Nodes
-		out.State, out.Summary = stateOf(s.Status.Ready.Status), "Ready: "+string(s.Status.Ready.Status)
+// index returns a table of the sites, in which those that work are folded.
+func index(sections []*section) part {
+	var rows [][]part
+	var good int
+	for i, s := range sections {
+		row := []part{el("a", attr("href", fmt.Sprintf("#site-%d", i)), text(s.title)), el("span", class("badge "+string(s.state)), text(s.summary)), nil}
+		if len(s.findings) > 0 {
+			row[2] = text(s.findings[0].code + ": " + s.findings[0].text)
+		}
+		if rows = append(rows, row); s.state != Good {
+			good = len(rows)
+		}
 	}
-	if s.Diagnosis != nil {
-		out.addDiagnosis(s.Diagnosis)
-	}
-	if s.Test != nil {
-		out.addTest(s.Test)
-	}
-	return out
+	headers := []string{"Site", "Result", "First finding"}
+	return el("nav", attr("aria-label", "Sites"), table(headers, rows[:good]),
+		fold(good == 0, textf("%d of %d sites work", len(rows)-good, len(rows)), table(headers, rows[good:])))
 }
 
-// addDiagnosis adds the findings of doctor.
-func (s *section) addDiagnosis(d *doctor.Diagnosis) {
-	s.State, s.Summary = Good, "no problems found"
-	if n := d.Summary[output.Failed] + d.Summary[output.Broken]; n > 0 {
-		s.State, s.Summary = Bad, fmt.Sprintf("%d checks failed", n)
-	} else if n := d.Summary[output.Warned]; n > 0 {
-		s.State, s.Summary = Unknown, fmt.Sprintf("%d warnings", n)
+func newSection(site *Site) *section {
+	s := &section{title: site.Title(), state: Unknown, others: map[string]parts{}}
+	if r := site.Status; r != nil {
+		s.drawing = NewGraph(site).parts
+		if site.Diagnosis == nil {
+			s.addStatus(r.Ready.Status, r.Conditions)
+		}
 	}
+	if site.Diagnosis != nil {
+		s.addDiagnosis(site.Diagnosis)
+	}
+	if site.Test != nil {
+		s.addTest(site.Test)
+	}
+	slices.SortStableFunc(s.findings, func(a, b finding) int { return compareStates(a.state, b.state) })
+	return s
+}
+
+// addStatus adds the conditions that report a failure.
+func (s *section) addStatus(ready metav1.ConditionStatus, conditions []metav1.Condition) {
+	s.state, s.summary = stateOf(ready), "Ready: "+string(ready)
+	for _, c := range conditions {
+		if c.Status == metav1.ConditionFalse && c.Type != v1alpha1.ConditionAppsDomainMismatch {
+			s.findings = append(s.findings, finding{state: Bad, code: c.Type, text: c.Reason + ": " + c.Message})
+		}
+	}
+}
+
+// addDiagnosis adds the results of doctor.
+func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 	for i := range d.Results {
 		r := &d.Results[i]
 		for _, f := range r.Findings {
-			s.Failures = append(s.Failures, finding{
-				Status: r.Status, State: stateOfResult(r.Status), Name: r.Code, Title: f.Object.String() + ": " + f.Message, Evidence: f.Evidence, Remedy: f.Remedy,
+			s.findings = append(s.findings, finding{
+				severity(f.Severity), r.Code, f.Object.String() + ": " + f.Message, f.Evidence, f.Remedy, f.ConsequenceOf != "",
 			})
 		}
+		if len(r.Findings) == 0 {
+			s.addOther("checks", r.Status, r.Code+": "+r.Title, r.Reason, nil)
+		}
+	}
+	failed, warned := d.Summary[output.Failed]+d.Summary[output.Broken], d.Summary[output.Warned]
+	switch {
+	case failed > 0:
+		s.state, s.summary = Bad, fmt.Sprintf("%d of %d checks failed", failed, len(d.Results))
+	case warned > 0:
+		s.state, s.summary = Warn, fmt.Sprintf("%d of %d checks warn", warned, len(d.Results))
+	default:
+		s.state, s.summary = Good, "no problems found"
 	}
 }
 
-// addTest adds the scenarios that failed or did not run.
+// addTest adds the results of a test.
 func (s *section) addTest(r *verify.Report) {
-	s.State, s.Summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[output.Passed])
-	if r.Failed() {
-		s.State, s.Summary = Bad, fmt.Sprintf("%d of %d scenarios failed", r.Summary[output.Failed], len(r.Results))
-		if n := r.Summary[output.Broken]; n > 0 {
-			s.Summary += fmt.Sprintf(", and %d did not run", n)
-		}
-	}
 	for i := range r.Results {
 		one := &r.Results[i]
 		if f := one.Failure(); f != nil {
-			s.Failures = append(s.Failures, finding{Status: one.Status, State: Bad, Name: one.Name, Title: f.Message, Evidence: f.Evidence, Remedy: f.Remedy})
+			s.findings = append(s.findings, finding{Bad, one.Name, f.Message, f.Evidence, f.Remedy, false})
 		}
+		var rows [][]part
+		for _, q := range one.Requests {
+			rows = append(rows, []part{text(q.Client), text(q.Label), text(rounded(q.Took.Duration)), text(cmp.Or(q.Problem, q.Note))})
+		}
+		s.addOther("scenarios", one.Status, one.Name+": "+one.Title, one.Reason, rows)
+	}
+	s.image = r.Image
+	s.state, s.summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[output.Passed])
+	if r.Failed() {
+		s.state, s.summary = Bad, fmt.Sprintf("%d of %d scenarios failed", r.Summary[output.Failed]+r.Summary[output.Broken], len(r.Results))
 	}
 }
 
-func stateOfResult(r output.Result) State {
-	switch r {
-	case output.Passed:
-		return Good
-	case output.Failed, output.Broken:
-		return Bad
-	default:
-		return Unknown
+// addOther adds a check or a scenario to the list of those with the same result.
+func (s *section) addOther(kind string, result output.Result, line, reason string, requests [][]part) {
+	if reason != "" {
+		line += " (" + reason + ")"
 	}
+	var item part = text(line)
+	if len(requests) > 0 {
+		item = fold(false, item, table([]string{"From", "Request", "Took", "Problem"}, requests))
+	}
+	title := kind + " " + map[output.Result]string{output.Broken: "not run", output.Failed: "failed", output.Skipped: "skipped", output.Passed: "passed"}[result]
+	s.others[title] = append(s.others[title], el("li", item))
+}
+
+// part returns the section with an ID. Among several, sites that work are folded.
+func (s *section) part(id string, several bool) part {
+	var found, consequences parts
+	for _, f := range s.findings {
+		if f.consequence {
+			consequences = append(consequences, f.part(false))
+		} else {
+			found = append(found, f.part(len(found) == 0))
+		}
+	}
+	content := parts{el("p", class("summary "+string(s.state)), text(cmp.Or(s.summary, "not tested"))), el("ul", found...)}
+	if len(consequences) > 0 {
+		content = append(content, fold(false, textf("possible consequences: %d", len(consequences)), el("ul", consequences...)))
+	}
+	if s.drawing != nil {
+		content = append(content, s.drawing(id+"-"))
+	}
+	for _, title := range slices.Sorted(maps.Keys(s.others)) {
+		content = append(content, fold(false, textf("%s: %d", title, len(s.others[title])), el("ul", s.others[title]...)))
+	}
+	if s.image != "" {
+		content = append(content, el("p", class("weak"), text("Image of the clients: "+s.image)))
+	}
+	if several {
+		content = parts{fold(s.state != Good, el("h2", text(s.title)), content)}
+	}
+	return el("section", attr("id", id), attr("aria-label", s.title), content)
+}
+
+// part returns the finding, possibly with its evidence unfolded.
+func (f *finding) part(open bool) part {
+	content := parts{class(string(f.state)), el("p", badge(f.state), el("code", text(f.code)), text(" "+f.text))}
+	if f.remedy != "" {
+		content = append(content, el("p", class("remedy"), text(f.remedy)))
+	}
+	var evidence parts
+	for _, line := range f.evidence {
+		evidence = append(evidence, el("li", text(line)))
+	}
+	if len(evidence) > 0 {
+		content = append(content, fold(open, text("evidence"), el("ul", evidence...)))
+	}
+	return el("li", content...)
+}
+
+// badge returns a state as text; nil for an unknown one.
+func badge(s State) part {
+	if s == Unknown {
+		return nil
+	}
+	return parts{el("span", class("badge "+string(s)), text(map[State]string{Good: "ok", Warn: "warning", Bad: "failed"}[s])), text(" ")}
+}
+
+// parts returns the drawing, and the elements in columns, with the results of their connections, and folded their objects.
+func (g *Graph) parts(id string) part {
+	var lists [columns]parts
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		head := parts{badge(n.State), el("strong", text(n.Title))}
+		for _, line := range n.Lines[:min(3, len(n.Lines))] {
+			head = append(head, el("span", class("line unknown"), text(line)))
+		}
+		for _, e := range g.Edges {
+			if e.To == n.ID && e.Label != "" {
+				head = append(head, el("span", class("line "+string(e.State)), text("from "+g.node(e.From).Title+": "+e.Label)))
+			}
+		}
+		var objects, leases [][]part
+		for _, o := range n.Objects {
+			if row := []part{text(o.Kind), text(o.Name), text(o.Text)}; o.Kind == "Lease" {
+				leases = append(leases, row)
+			} else {
+				objects = append(objects, row)
+			}
+		}
+		headers, content := []string{"Kind", "Name", "State"}, parts{attr("id", id+n.ID)}
+		if content = append(content, table(headers, objects)); len(leases) > 0 {
+			content = append(content, fold(len(leases) <= maxNames, textf("Leases: %d", len(leases)), table(headers, leases)))
+		}
+		lists[n.column] = append(lists[n.column], el("li", class(string(n.State)), fold(false, head, el("div", content...))))
+	}
+	elements := parts{class("elements")}
+	for i, title := range []string{"Clients", "On the VLAN", "Behind the VLAN"} {
+		elements = append(elements, el("div", el("h3", text(title)), el("ul", lists[i]...)))
+	}
+	return parts{g.draw(id), el("div", elements...)}
 }

@@ -7,18 +7,24 @@ import (
 	"io"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/html"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 	"github.com/densityops/oooi/test/golden"
@@ -32,7 +38,12 @@ const hostile = `x"]);--></svg><script>alert(1)</script>`
 func site(vms int, broken string) *Site {
 	ready := metav1.ConditionTrue
 	s := &Site{
-		Gateway: "192.0.2.1",
+		Infra: &v1alpha1.Infra{Spec: v1alpha1.InfraSpec{
+			NetworkConfig:   v1alpha1.NetworkConfig{Gateway: "192.0.2.1", DNSServers: []string{"192.0.2.53"}},
+			InfraComponents: v1alpha1.InfraComponents{DNS: &v1alpha1.InfraDNS{}},
+			Egress:          &v1alpha1.Egress{Hosts: []v1alpha1.EgressHost{"*.example.org", "time.example.com"}},
+		}},
+		Registries: []*registry.Registry{{Host: "registry.example.com", Port: 443, Via: registry.Proxy}},
 		Status: &status.Report{
 			Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Network: "clusters/vlan50", CIDRs: []string{"192.0.2.0/24"}, Ready: status.Summary{Status: ready},
 			Components: []status.Component{
@@ -90,65 +101,155 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained checks pages for anything that a browser would load or run, and for unescaped names.
-func TestPageIsSelfContained(t *testing.T) {
-	sites := []*Site{site(200, ""), site(2, "apps-http")}
-	sites[1].Diagnosis = &doctor.Diagnosis{Summary: map[output.Result]int{output.Failed: 1}, Results: []doctor.Result{{
-		Code: "OOOI-DNS-001", Status: output.Failed, Findings: []doctor.Finding{{Message: hostile, Remedy: "repair it", Evidence: []string{hostile}}},
-	}}}
-	for range 98 {
-		sites = append(sites, &Site{Diagnosis: &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}}})
-	}
+// pageOf returns the page about sites.
+func pageOf(t *testing.T, sites ...*Site) string {
+	t.Helper()
 	var b bytes.Buffer
 	lab.Must(t, HTML(&b, sites, "v1", time.Unix(0, 0)))
-	text := b.String()
-	for _, bad := range []string{"<script", "src=", "url(", "@import", "<link", "<iframe", "http://", "https://", "javascript:", " on" + "click"} {
-		if strings.Contains(text, bad) {
+	return b.String()
+}
+
+// diagnosed returns a site with findings of doctor: an upstream resolver that fails, with a consequence, and a VM.
+func diagnosed() *Site {
+	s := site(2, "none")
+	s.Diagnosis = &doctor.Diagnosis{Metadata: s.Status.Metadata, Summary: map[output.Result]int{output.Failed: 2, output.Warned: 1, output.Passed: 1}, Results: []doctor.Result{
+		{Code: "OOOI-DNS-007", Status: output.Failed, Findings: []doctor.Finding{{
+			Severity: doctor.Fail, Component: v1alpha1.ComponentDNS, Message: hostile, Remedy: "repair it", Evidence: []string{hostile},
+		}}},
+		{Code: "OOOI-DNS-001", Status: output.Failed, Findings: []doctor.Finding{{Severity: doctor.Fail, Component: v1alpha1.ComponentDNS, ConsequenceOf: "OOOI-DNS-007"}}},
+		{Code: "OOOI-DHCP-005", Status: output.Warned, Findings: []doctor.Finding{{Severity: doctor.Warn, Component: "vms"}}},
+		{Code: "OOOI-PRX-003", Title: "configuration is valid", Status: output.Passed},
+	}}
+	return s
+}
+
+// TestPageIsSelfContained checks pages for anything that a browser would load or run.
+func TestPageIsSelfContained(t *testing.T) {
+	sites := []*Site{site(200, ""), site(2, "apps-http"), diagnosed()}
+	for range 97 {
+		sites = append(sites, &Site{Diagnosis: &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}}})
+	}
+	page := pageOf(t, sites...)
+	for _, bad := range []string{"<script", "src=", "url(", "@import", "<link", "<iframe", "http://", "https://", "javascript:", " style=", " on" + "click"} {
+		if strings.Contains(page, bad) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
 	for _, want := range []string{
-		"Content-Security-Policy", "prefers-color-scheme", "@media print", `lang="en"`, `href="#site-99"`, `id="site-99"`, "<td>Lease</td>", "and 192 more VMs", "1.2ms",
-		"OOOI-DNS-001", "repair it", "from pod: apps-http: connection refused", "1 of 28 scenarios failed",
+		"Content-Security-Policy", "prefers-color-scheme", "@media print", `lang="en"`, `href="#site-99"`, `id="site-99"`, ">Lease</td>", "and 192 more VMs", "1.2ms",
+		"OOOI-DNS-007", "repair it", "from pod: apps-http: connection refused", "1 of 28 scenarios failed", "2 of 4 checks failed", "98 of 100 sites work", "scenarios passed: 27",
 	} {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %q", want)
 		}
 	}
-	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
+	if bad, good := strings.Index(page, "2 of 4 checks failed"), strings.Index(page, "98 of 100 sites work"); bad > good {
+		t.Error("sites that work come before those with failures")
+	}
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
 		if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil {
 			t.Errorf("a drawing is not valid XML: %v", err)
 		}
 	}
 }
 
-// TestBoxesDoNotOverlap places the elements of sites of different sizes.
-func TestBoxesDoNotOverlap(t *testing.T) {
-	for _, s := range []*Site{site(0, "none"), site(200, "")} {
-		d := NewGraph(s).Draw()
-		for i, a := range d.Boxes {
-			if a.X < 0 || a.Y < 0 || a.X+a.Width > d.Width || a.Y+a.Height > d.Height {
-				t.Errorf("box %q is outside of the drawing", a.Text[0].Value)
-			}
-			for _, b := range d.Boxes[i+1:] {
-				if a.X < b.X+b.Width && b.X < a.X+a.Width && a.Y < b.Y+b.Height && b.Y < a.Y+a.Height {
-					t.Errorf("boxes %q and %q overlap", a.Text[0].Value, b.Text[0].Value)
-				}
+// fill replaces all texts in a value, except those of enumerations.
+func fill(v reflect.Value, text string) {
+	switch v.Kind() { //nolint:exhaustive // others have no texts
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fill(v.Elem(), text)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if field := v.Type().Field(i); field.IsExported() && field.Name != "State" {
+				fill(v.Field(i), text)
 			}
 		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fill(v.Index(i), text)
+		}
+	case reflect.String:
+		if v.Type() == reflect.TypeFor[string]() {
+			v.SetString(text)
+		}
+	}
+}
+
+// structure returns the elements of a page, each with the names of its attributes.
+func structure(t *testing.T, page string) []string {
+	t.Helper()
+	var list []string
+	for z := html.NewTokenizer(strings.NewReader(page)); ; {
+		switch kind := z.Next(); kind {
+		case html.ErrorToken:
+			return list
+		case html.TextToken:
+		default:
+			token := z.Token()
+			line := kind.String() + " " + token.Data
+			for _, a := range token.Attr {
+				line += " " + a.Key
+				if a.Key == "href" && !strings.HasPrefix(a.Val, "#") {
+					t.Errorf("a link leads to %q", a.Val)
+				}
+			}
+			list = append(list, line)
+		}
+	}
+}
+
+// FuzzPage expects texts of a site to change no element of its page.
+func FuzzPage(f *testing.F) {
+	for _, text := range []string{hostile, `" onclick="alert(1)`, "' autofocus '", "<!--", "]]>", "</style><b>", "</title><b>", "&lt;b&gt;", "&#60;b&#62;", "\x00<\xff>", "\u202e", "\n"} {
+		f.Add(text)
+	}
+	filled := func(t *testing.T, text string) string {
+		t.Helper()
+		sites := []*Site{site(2, "tls-api"), diagnosed()}
+		fill(reflect.ValueOf(sites), text)
+		return pageOf(t, sites...)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if text == "" {
+			t.Skip("the page omits empty texts")
+		}
+		page := filled(t, text)
+		if diff := cmp.Diff(structure(t, filled(t, "text")), structure(t, page)); diff != "" {
+			t.Errorf("%q changes the page: %s", text, diff)
+		}
+		if shown := strings.Join(strings.Fields(output.EscapedText(strings.ToValidUTF8(text, "\ufffd"))), " "); !strings.Contains(strings.Join(strings.Fields(html.UnescapeString(page)), " "), shown) {
+			t.Errorf("the page does not show %q", text)
+		}
+	})
+}
+
+// TestFindingsShowInTheDrawing expects findings at the elements that they are about.
+func TestFindingsShowInTheDrawing(t *testing.T) {
+	g := NewGraph(diagnosed())
+	for id, want := range map[string]State{upstreamNode: Bad, vlanNode: Warn, v1alpha1.ComponentDHCP: Good, serviceNode + "oauth": Unknown} {
+		if got := g.node(id).State; got != want {
+			t.Errorf("%s is %s, want %s", id, got, want)
+		}
+	}
+	if at := slices.IndexFunc(g.Edges, func(e Edge) bool { return e.To == upstreamNode }); g.Edges[at] != (Edge{v1alpha1.ComponentDNS, upstreamNode, Bad, "DNS-007"}) {
+		t.Errorf("the connection to the upstream resolvers is %v", g.Edges[at])
 	}
 }
 
 // TestPathsShowTheTest expects a failed scenario on the connections that it uses, and on no others.
 func TestPathsShowTheTest(t *testing.T) {
 	for broken, want := range map[string][]string{
-		"":                nil,
-		"dhcp-lease":      {"vlan dhcp"},
-		"dns-pod-tcp":     {"pods dns"},
-		"mtu-vlan":        {"vlan dns"},
-		"tls-oauth":       {"vlan proxy", "pods proxy", "proxy service-oauth"},
-		"apps-http":       {"vlan apps", "pods apps"},
-		"isolation-proxy": nil, // not a connection of the site
+		"":                  nil,
+		"dhcp-lease":        {"vlan dhcp"},
+		"dns-pod-tcp":       {"pods dns"},
+		"mtu-vlan":          {"vlan dns"},
+		"tls-oauth":         {"proxy service-oauth"},
+		"dns-vlan-upstream": {"dns upstream"},
+		"egress-registry":   {"proxy egress"},
+		"apps-http":         {"vlan apps", "pods apps"},
+		"isolation-proxy":   nil, // not a connection of the site
 	} {
 		var bad []string
 		for _, e := range NewGraph(site(1, broken)).Edges {

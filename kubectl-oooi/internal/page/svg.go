@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -19,95 +18,67 @@ const (
 	maxLabel      = 20
 )
 
-// A Drawing is a graph with the positions of its elements.
-type Drawing struct {
-	Title         string
-	Width, Height int
-	Boxes         []Box
-	Lines         []Line
+// A box is the place of a node in a drawing. edges counts those that end at its left, index 0, or right side, so that they do not
+// overlap.
+type box struct {
+	x, y, height int
+	edges        [2]int
 }
 
-// A Box is a node.
-type Box struct {
-	// ID is that of the node.
-	ID                  string
-	X, Y, Width, Height int
-	State               State
-	Text                []Text
-}
-
-// Text is one line in a box.
-type Text struct {
-	X, Y  int
-	Bold  bool
-	Value string
-}
-
-// A Line is an edge, a curve between two boxes. Its label ends at LabelX.
-type Line struct {
-	Path           string
-	State          State
-	LabelX, LabelY int
-	Label          string
-}
-
-// Draw places the nodes of a graph in columns, and the edges between them.
-func (g *Graph) Draw() *Drawing {
-	d := &Drawing{Title: g.Title, Width: 2*margin + columns*boxWidth + (columns-1)*gapAcross}
-	at := map[string]*Box{}
+// draw returns a drawing in SVG: the nodes in columns, each a link to its element on the page, and the edges between them. id is the
+// prefix of the elements' IDs.
+func (g *Graph) draw(id string) part {
+	at := map[string]*box{}
 	bottom := [columns]int{}
-	d.Boxes = make([]Box, 0, len(g.Nodes))
-	for _, n := range g.Nodes {
-		lines := n.Lines
-		b := Box{
-			ID: n.ID, X: margin + n.column*(boxWidth+gapAcross), Y: margin + bottom[n.column], Width: boxWidth,
-			Height: 2*padding + len(lines)*lineHeight, State: n.State,
+	var boxes, lines, labels parts
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		content := n.text()
+		b := &box{x: margin + n.column*(boxWidth+gapAcross), y: margin + bottom[n.column], height: 2*padding + len(content)*lineHeight}
+		link := parts{attr("href", "#"+id+n.ID), el("rect", class(string(n.State)), number("x", b.x), number("y", b.y), number("width", boxWidth),
+			number("height", b.height), number("rx", 5))}
+		for i, line := range content {
+			link = append(link, el("text", class([]string{"title", ""}[min(i, 1)]), number("x", b.x+padding), number("y", b.y+padding+(i+1)*lineHeight-4),
+				text(shortened(line, maxCharacters))))
 		}
-		for i, line := range lines {
-			b.Text = append(b.Text, Text{X: b.X + padding, Y: b.Y + padding + (i+1)*lineHeight - 4, Bold: i == 0, Value: shortened(line, maxCharacters)})
-		}
-		bottom[n.column] += b.Height + gapDown
-		d.Boxes = append(d.Boxes, b)
-		at[n.ID] = &d.Boxes[len(d.Boxes)-1]
+		boxes, at[n.ID] = append(boxes, element{"a", link}), b
+		bottom[n.column] += b.height + gapDown
 	}
-	d.Height = 2*margin + slices.Max(bottom[:])
-	ends := map[string]int{}
 	for _, e := range g.Edges {
-		from, to := at[e.From], at[e.To]
-		d.Lines = append(d.Lines, line(e, from, to, ends))
+		line, x, y := curve(at[e.From], at[e.To])
+		lines = append(lines, el("path", class(string(e.State)), attr("d", line)))
+		if e.Label != "" {
+			labels = append(labels, el("text", class("label "+string(e.State)), number("x", x), number("y", y), text(shortened(e.Label, maxLabel))))
+		}
 	}
-	return d
+	width, height := 2*margin+columns*boxWidth+(columns-1)*gapAcross, 2*margin-gapDown+max(bottom[0], bottom[1], bottom[2])
+	return el("div", class("drawing"), el("svg", attr("viewBox", fmt.Sprintf("0 0 %d %d", width, height)), number("width", width), number("height", height),
+		attr("role", "group"), attr("aria-label", "Drawing; each box leads to its objects"), el("g", lines...), el("g", boxes...), el("g", labels...)))
 }
 
-// line returns the curve of an edge. ends counts the edges at each side of a box, so that they do not overlap.
-func line(e Edge, from, to *Box, ends map[string]int) Line {
-	port := func(id string, b *Box, side string) int {
-		ends[id+side]++
-		return b.Y + min(b.Height-4, 12+(ends[id+side]-1)*16)
+// curve returns the path of an edge between two boxes, and where its label ends.
+func curve(from, to *box) (path string, labelX, labelY int) {
+	port := func(b *box, side int) int {
+		b.edges[side]++
+		return b.y + min(b.height-4, 12+(b.edges[side]-1)*16)
 	}
-	l := Line{State: e.State, Label: shortened(e.Label, maxLabel)}
-	if from.X == to.X { // above each other
-		x, y1, y2 := from.X+from.Width/2, from.Y+from.Height, to.Y
+	if from.x == to.x { // above each other
+		x, y1, y2 := from.x+boxWidth/2, from.y+from.height, to.y
 		if y2 < y1 {
-			y1, y2 = from.Y, to.Y+to.Height
+			y1, y2 = from.y, to.y+to.height
 		}
-		l.Path, l.LabelX, l.LabelY = path(x, y1, x, y1, x, y2, x, y2), x-6, (y1+y2)/2+4
-		return l
+		return fmt.Sprintf("M%d %d V%d", x, y1, y2), x - 6, (y1+y2)/2 + 4
 	}
-	x1, y1, x2, y2 := from.X+from.Width, port(e.From, from, " right"), to.X, port(e.To, to, " left")
+	x1, y1, x2, y2 := from.x+boxWidth, port(from, 1), to.x, port(to, 0)
 	middle := (x1 + x2) / 2
-	l.Path, l.LabelX, l.LabelY = path(x1, y1, middle, y1, middle, y2, x2, y2), x2-6, y2-4
-	return l
+	return fmt.Sprintf("M%d %d C%d %d %d %d %d %d", x1, y1, middle, y1, middle, y2, x2, y2), x2 - 6, y2 - 4
 }
+
+func number(n name, value int) part { return attribute{n, fmt.Sprint(value)} }
 
 func shortened(text string, length int) string {
 	if runes := []rune(text); len(runes) > length {
 		return strings.TrimSpace(string(runes[:length-1])) + "…"
 	}
 	return text
-}
-
-// path returns a cubic curve in the syntax of SVG.
-func path(x1, y1, cx1, cy1, cx2, cy2, x2, y2 int) string {
-	return fmt.Sprintf("M%d %d C%d %d %d %d %d %d", x1, y1, cx1, cy1, cx2, cy2, x2, y2)
 }
