@@ -35,7 +35,7 @@
     const ratio = contrast(svg ? style.fill : style.color, behind);
     if (ratio < 4.5) problems.push('contrast ' + ratio.toFixed(1) + ': ' + e.textContent);
     const width = e.getBoundingClientRect().width, words = Math.max(...e.textContent.split(/\s/).map(word => word.length));
-    if (!svg && width > 0 && width < 80 && words * 4 > width) problems.push('words are broken in ' + width + ' px: ' + e.textContent);
+    if (!svg && width > 0 && width < 80 && words * 7 > width) problems.push('words are broken in ' + width + ' px: ' + e.textContent);
   }
   if (document.documentElement.scrollWidth > window.innerWidth) problems.push('the page is ' + document.documentElement.scrollWidth + ' wide');
   closed.forEach(e => e.open = false);

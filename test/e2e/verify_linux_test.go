@@ -122,6 +122,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 	if diff := cmp.Diff(before, s.everything(t)); diff != "" {
 		t.Errorf("the test leaves\n%s", diff)
 	}
+	t.Run("pages", s.testPages)
 	t.Run("without the right to delete", func(t *testing.T) {
 		out := s.execute(t, 3*time.Minute, "--as", testerWithoutDelete, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp")
 		if out.Code != 1 || !strings.Contains(out.Stdout, "pass   dns-pod-udp") || !strings.Contains(out.Stderr, "cannot delete resource") {

@@ -38,7 +38,7 @@ func TestPageInABrowser(t *testing.T) {
 // TestPageOnPaper expects the content of all elements on paper, also of those that are closed on the screen, and the drawing.
 func TestPageOnPaper(t *testing.T) {
 	p := browser.Open(t, pageOf(t, site(3, "")), 700, nil)
-	const objects, drawing = `document.querySelector('.elements td').checkVisibility()`, `document.querySelector('svg').checkVisibility()`
+	const objects, drawing = `document.querySelector('.elements li li').checkVisibility()`, `document.querySelector('svg').checkVisibility()`
 	if browser.Value[bool](t, p, objects) || browser.Value[bool](t, p, drawing) {
 		t.Error("an element is open, or the drawing visible, on a narrow screen")
 	}

@@ -78,7 +78,7 @@ func (e element) write(b *strings.Builder) {
 		fmt.Fprintf(b, "</%s>", e.name)
 	}
 	switch e.name {
-	case "meta", "style", "section", "div", "p", "li", "tr", "details", "g", "path": // where a line break has no effect
+	case "meta", "style", "section", "div", "p", "li", "details", "g", "path": // where a line break has no effect
 		b.WriteString("\n")
 	}
 }
@@ -90,20 +90,4 @@ func fold(open bool, summary part, content ...part) part {
 		list = append(list, attr("open", ""))
 	}
 	return element{"details", append(list, content...)}
-}
-
-// table returns a table. In narrow windows a row is a block, in which each cell follows the header of its column.
-func table(headers []string, rows [][]part) part {
-	head, body := parts{attr("role", "row")}, parts{attr("role", "rowgroup")}
-	for _, h := range headers {
-		head = append(head, el("th", attr("role", "columnheader"), attr("scope", "col"), text(h)))
-	}
-	for _, row := range rows {
-		cells := parts{attr("role", "row")} // style sheets that change how it is displayed remove the roles
-		for i, cell := range row {
-			cells = append(cells, el("td", attr("role", "cell"), attr("data-header", headers[i]), cell))
-		}
-		body = append(body, element{"tr", cells})
-	}
-	return el("table", attr("role", "table"), el("thead", attr("role", "rowgroup"), element{"tr", head}), element{"tbody", body})
 }

@@ -209,13 +209,14 @@ func (g *Graph) addClients(s *Site, site Object) {
 	}
 	g.add(columnClients, vlan)
 	if r.Metadata.Kind == "" {
-		g.add(columnClients, Node{ID: podsNode, Title: "pods", Lines: []string{"of the management cluster"}})
+		service := Object{"Service", site.Name + "-" + v1alpha1.ComponentDNS, "resolves names for them"}
+		g.add(columnClients, Node{ID: podsNode, Title: "pods", Lines: []string{"of the management cluster"}, Objects: []Object{service}})
 	}
 }
 
 // addComponent adds a component of a site, with its pods, and with the ProxyServers of a proxy.
 func (g *Graph) addComponent(r *status.Report, c *status.Component, site Object) {
-	n := Node{ID: c.Name, State: stateOf(c.Ready), Title: strings.ToUpper(c.Name), Lines: []string{strings.Join(c.Addresses, ", ")}, Objects: []Object{site}}
+	n := Node{ID: c.Name, State: stateOf(c.Ready), Title: strings.ToUpper(c.Name), Lines: []string{strings.Join(c.Addresses, ", ")}}
 	for i := range r.ProxyServers {
 		server := &r.ProxyServers[i]
 		o := Object{Kind: "ProxyServer", Name: r.Metadata.Namespace + "/" + server.Name}
@@ -248,33 +249,34 @@ func (g *Graph) addTargets(s *Site, site Object) {
 		return
 	}
 	spec := &s.Infra.Spec
-	site.Text = ""
+	field := func(name string) []Object { return []Object{{site.Kind, site.Name, "spec." + name}} }
 	if gateway := spec.NetworkConfig.Gateway; gateway != "" {
-		g.add(columnServers, Node{ID: routerNode, Title: "router", Lines: []string{gateway}, Objects: []Object{site}})
+		g.add(columnServers, Node{ID: routerNode, Title: "router", Lines: []string{gateway}, Objects: field("networkConfig.gateway")})
 	}
 	if spec.InfraComponents.DNS.IsEnabled() {
 		lines := spec.NetworkConfig.DNSServers
 		if len(lines) == 0 {
 			lines = []string{"those of the nodes"}
 		}
-		g.add(columnTargets, Node{ID: upstreamNode, Title: "upstream resolvers", Lines: slices.Clone(lines), Objects: []Object{site}})
+		g.add(columnTargets, Node{ID: upstreamNode, Title: "upstream resolvers", Lines: slices.Clone(lines), Objects: field("networkConfig.dnsServers")})
 	}
 	for _, role := range roles {
 		if names, objects := namesOf(s.Cluster, role); len(names) > 0 {
 			g.add(columnTargets, Node{ID: serviceNode + string(role), Title: string(role), Lines: names, Objects: objects})
 		}
 	}
-	var hosts []string
+	title, hosts := "registry", []string(nil)
 	for _, r := range s.Registries {
 		hosts = append(hosts, r.String())
 	}
 	if spec.Egress != nil {
+		title = "egress"
 		for _, host := range spec.Egress.Hosts {
 			hosts = append(hosts, string(host))
 		}
 	}
 	if slices.Sort(hosts); len(hosts) > 0 {
-		g.add(columnTargets, Node{ID: egressNode, Title: "egress", Lines: limited(slices.Compact(hosts), "names"), Objects: []Object{site}})
+		g.add(columnTargets, Node{ID: egressNode, Title: title, Lines: limited(slices.Compact(hosts), "names"), Objects: field("egress")})
 	}
 }
 

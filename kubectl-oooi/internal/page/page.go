@@ -46,14 +46,9 @@ func HTML(w io.Writer, sites []*Site, version string, now time.Time) error {
 		sections[i] = newSection(s)
 	}
 	slices.SortStableFunc(sections, func(a, b *section) int { return compareStates(a.state, b.state) })
-	title, content := fmt.Sprintf("%d sites", len(sites)), parts{}
+	title, content := several(sections)
 	if len(sites) == 1 {
-		title = sites[0].Title()
-	} else {
-		content = append(content, index(sections))
-	}
-	for i, s := range sections {
-		content = append(content, s.part(fmt.Sprintf("site-%d", i), len(sites) > 1))
+		title, content = sites[0].Title(), sections[0].part("site-0", false)
 	}
 	var b strings.Builder
 	b.WriteString("<!DOCTYPE html>\n")
@@ -68,22 +63,24 @@ func HTML(w io.Writer, sites []*Site, version string, now time.Time) error {
 	return nil
 }
 
-// index returns a table of the sites, in which those that work are folded.
-func index(sections []*section) part {
-	var rows [][]part
-	var good int
+// several returns a title, and an index of the sites with failures, their sections, and folded those of the others.
+func several(sections []*section) (string, part) {
+	var index, failed, good parts
 	for i, s := range sections {
-		row := []part{el("a", attr("href", fmt.Sprintf("#site-%d", i)), text(s.title)), el("span", class("badge "+string(s.state)), text(s.summary)), nil}
+		id := fmt.Sprintf("site-%d", i)
+		if s.state == Good {
+			good = append(good, s.part(id, true))
+			continue
+		}
+		item := parts{class(string(s.state)), el("a", attr("href", "#"+id), text(s.title)), text(" "), el("span", class("badge "+string(s.state)), text(s.summary))}
 		if len(s.findings) > 0 {
-			row[2] = text(s.findings[0].code + ": " + s.findings[0].text)
+			item = append(item, text(" "+s.findings[0].code+": "+s.findings[0].text))
 		}
-		if rows = append(rows, row); s.state != Good {
-			good = len(rows)
-		}
+		index, failed = append(index, el("li", item...)), append(failed, s.part(id, true))
 	}
-	headers := []string{"Site", "Result", "First finding"}
-	return el("nav", attr("aria-label", "Sites"), table(headers, rows[:good]),
-		fold(good == 0, textf("%d of %d sites work", len(rows)-good, len(rows)), table(headers, rows[good:])))
+	return fmt.Sprintf("%d of %d sites work", len(good), len(sections)), parts{
+		el("nav", attr("aria-label", "Sites with failures"), el("ul", index...)), failed, fold(len(failed) == 0, textf("Sites that work: %d", len(good)), good),
+	}
 }
 
 func newSection(site *Site) *section {
@@ -145,11 +142,12 @@ func (s *section) addTest(r *verify.Report) {
 		if f := one.Failure(); f != nil {
 			s.findings = append(s.findings, finding{Bad, one.Name, f.Message, f.Evidence, f.Remedy, false})
 		}
-		var rows [][]part
+		var requests parts
 		for _, q := range one.Requests {
-			rows = append(rows, []part{text(q.Client), text(q.Label), text(rounded(q.Took.Duration)), text(cmp.Or(q.Problem, q.Note))})
+			outcome := cmp.Or(q.Problem, rounded(q.Took.Duration)+strings.TrimSuffix(", "+q.Note, ", "))
+			requests = append(requests, el("li", textf("from %s: %s: %s", q.Client, q.Label, outcome)))
 		}
-		s.addOther("scenarios", one.Status, one.Name+": "+one.Title, one.Reason, rows)
+		s.addOther("scenarios", one.Status, one.Name+": "+one.Title, one.Reason, requests)
 	}
 	s.image = r.Image
 	s.state, s.summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[output.Passed])
@@ -159,13 +157,13 @@ func (s *section) addTest(r *verify.Report) {
 }
 
 // addOther adds a check or a scenario to the list of those with the same result.
-func (s *section) addOther(kind string, result output.Result, line, reason string, requests [][]part) {
+func (s *section) addOther(kind string, result output.Result, line, reason string, requests parts) {
 	if reason != "" {
 		line += " (" + reason + ")"
 	}
 	var item part = text(line)
 	if len(requests) > 0 {
-		item = fold(false, item, table([]string{"From", "Request", "Took", "Problem"}, requests))
+		item = fold(false, item, el("ul", requests...))
 	}
 	title := kind + " " + map[output.Result]string{output.Broken: "not run", output.Failed: "failed", output.Skipped: "skipped", output.Passed: "passed"}[result]
 	s.others[title] = append(s.others[title], el("li", item))
@@ -238,17 +236,18 @@ func (g *Graph) parts(id string) part {
 				head = append(head, el("span", class("line "+string(e.State)), text("from "+g.node(e.From).Title+": "+e.Label)))
 			}
 		}
-		var objects, leases [][]part
+		var objects, leases parts
 		for _, o := range n.Objects {
-			if row := []part{text(o.Kind), text(o.Name), text(o.Text)}; o.Kind == "Lease" {
-				leases = append(leases, row)
+			item := el("li", text(o.Kind+" "+o.Name), el("span", class("weak"), text(" "+o.Text)))
+			if o.Kind == "Lease" {
+				leases = append(leases, item)
 			} else {
-				objects = append(objects, row)
+				objects = append(objects, item)
 			}
 		}
-		headers, content := []string{"Kind", "Name", "State"}, parts{attr("id", id+n.ID)}
-		if content = append(content, table(headers, objects)); len(leases) > 0 {
-			content = append(content, fold(len(leases) <= maxNames, textf("Leases: %d", len(leases)), table(headers, leases)))
+		content := parts{attr("id", id+n.ID), el("ul", objects...)}
+		if len(leases) > 0 {
+			content = append(content, fold(len(leases) <= maxNames, textf("Leases: %d", len(leases)), el("ul", leases...)))
 		}
 		lists[n.column] = append(lists[n.column], el("li", class(string(n.State)), fold(false, head, el("div", content...))))
 	}

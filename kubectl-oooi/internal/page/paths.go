@@ -39,6 +39,7 @@ var paths = []struct {
 	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleKonnectivity), "", regexp.MustCompile("^tls-konnectivity$"), ""},
 	{v1alpha1.ComponentProxy, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.Proxy},
 	{routerNode, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.Router},
+	{vlanNode, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.VLAN},
 }
 
 // addPaths adds the connections between nodes that exist, with the results of the test if there is one.
