@@ -205,7 +205,7 @@ func (p *Tab) Layout(t *testing.T) {
 // Screenshot returns an image of the whole page, in PNG.
 func (p *Tab) Screenshot(t *testing.T) []byte {
 	t.Helper()
-	size := Value[[]int](t, p, `[window.innerWidth, document.documentElement.scrollHeight]`)
+	size := Value[[]int](t, p, `[window.innerWidth, document.body.offsetHeight]`)
 	clip := map[string]any{"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
 	return call[struct{ Data []byte }](t, p, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "clip": clip}).Data
 }

@@ -112,6 +112,8 @@ func TestVerifyOnTheNode(t *testing.T) {
 	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
 	s.cp.MustApply(t, other.Namespaces(), infraOn(other, "spec: {infraComponents: {dhcp: null}}"), other.HostedCluster().YAML())
 	s.grantTest(t)
+	s.boot(t, "worker-1", "02:00:00:00:50:71")
+	s.boot(t, "worker-2", "02:00:00:00:50:72")
 	before := s.everything(t)
 
 	healthy := func(t *testing.T) {

@@ -81,6 +81,11 @@ type Node struct {
 	column int
 }
 
+// target reports whether the connections to the element are all that is known about its state, besides findings.
+func (n *Node) target() bool {
+	return n.column == columnTargets || n.ID == routerNode || n.ID == egressNode
+}
+
 func (n *Node) text() []string { return append([]string{n.Title}, n.Lines...) }
 
 // An Object is a Kubernetes object behind an element.
@@ -275,8 +280,12 @@ func (g *Graph) addTargets(s *Site, site Object) {
 			hosts = append(hosts, string(host))
 		}
 	}
+	column := columnTargets
+	if r := registry.Reached(s.Registries); r != nil && r.Via == registry.VLAN && spec.Egress == nil {
+		column = columnServers
+	}
 	if slices.Sort(hosts); len(hosts) > 0 {
-		g.add(columnTargets, Node{ID: egressNode, Title: title, Lines: limited(slices.Compact(hosts), "names"), Objects: field("egress")})
+		g.add(column, Node{ID: egressNode, Title: title, Lines: limited(slices.Compact(hosts), "names"), Objects: field("egress")})
 	}
 }
 

@@ -38,7 +38,8 @@ func Mermaid(w io.Writer, graphs []*Graph) error {
 		return `"` + strings.NewReplacer(`&`, "&amp;", `"`, "&quot;", "<", "&lt;", ">", "&gt;", "\n", "<br/>").Replace(strings.Join(lines, "\n")) + `"`
 	}
 	var b strings.Builder
-	b.WriteString("flowchart LR\n  classDef good stroke:#1a7f37\n  classDef warn stroke:#8a5a00\n  classDef bad stroke:#cf222e,stroke-dasharray:4\n  classDef unknown stroke:#57606a\n")
+	b.WriteString("flowchart LR\n  classDef good stroke:#1a7f37\n  classDef warn stroke:#8a5a00\n" +
+		"  classDef bad stroke:#cf222e,stroke-dasharray:4\n  classDef unknown stroke:#57606a\n")
 	for i, g := range graphs {
 		id := func(node string) string { return fmt.Sprintf("s%d-%s", i, node) }
 		fmt.Fprintf(&b, "  subgraph s%d[%s]\n", i, quote(g.Title))

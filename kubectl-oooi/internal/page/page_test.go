@@ -112,14 +112,17 @@ func pageOf(t *testing.T, sites ...*Site) string {
 // diagnosed returns a site with findings of doctor: an upstream resolver that fails, with a consequence, and a VM.
 func diagnosed() *Site {
 	s := site(2, "none")
-	s.Diagnosis = &doctor.Diagnosis{Metadata: s.Status.Metadata, Summary: map[output.Result]int{output.Failed: 2, output.Warned: 1, output.Passed: 1}, Results: []doctor.Result{
+	s.Diagnosis = &doctor.Diagnosis{Metadata: s.Status.Metadata, Summary: map[output.Result]int{output.Failed: 2, output.Warned: 1, output.Passed: 1}}
+	s.Diagnosis.Results = []doctor.Result{
 		{Code: "OOOI-DNS-007", Status: output.Failed, Findings: []doctor.Finding{{
 			Severity: doctor.Fail, Component: v1alpha1.ComponentDNS, Message: hostile, Remedy: "repair it", Evidence: []string{hostile},
 		}}},
-		{Code: "OOOI-DNS-001", Status: output.Failed, Findings: []doctor.Finding{{Severity: doctor.Fail, Component: v1alpha1.ComponentDNS, ConsequenceOf: "OOOI-DNS-007"}}},
+		{Code: "OOOI-DNS-001", Status: output.Failed, Findings: []doctor.Finding{{
+			Severity: doctor.Fail, Component: v1alpha1.ComponentDNS, ConsequenceOf: "OOOI-DNS-007",
+		}}},
 		{Code: "OOOI-DHCP-005", Status: output.Warned, Findings: []doctor.Finding{{Severity: doctor.Warn, Component: "vms"}}},
 		{Code: "OOOI-PRX-003", Title: "configuration is valid", Status: output.Passed},
-	}}
+	}
 	return s
 }
 
@@ -136,8 +139,10 @@ func TestPageIsSelfContained(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Content-Security-Policy", "prefers-color-scheme", "@media print", `lang="en"`, `href="#site-1"`, `id="site-1"`, `id="site-99"`, "<li>Lease ", "and 192 more VMs", "1.2ms",
-		"OOOI-DNS-007", "repair it", "from pod: apps-http: connection refused", "1 of 28 scenarios failed", "2 of 4 checks failed", "98 of 100 sites work", "scenarios passed: 27",
+		"Content-Security-Policy", "prefers-color-scheme", "@media print", `lang="en"`,
+		`href="#site-1"`, `id="site-1"`, `id="site-99"`, "<li>Lease ", "and 192 more VMs", "1.2ms",
+		"OOOI-DNS-007", "repair it", "from pod: apps-http: connection refused", "1 of 28 scenarios failed", "2 of 4 checks failed",
+		"98 of 100 sites work", "scenarios passed: 27",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %q", want)
@@ -202,7 +207,10 @@ func structure(t *testing.T, page string) []string {
 
 // FuzzPage expects texts of a site to change no element of its page.
 func FuzzPage(f *testing.F) {
-	for _, text := range []string{hostile, `" onclick="alert(1)`, "' autofocus '", "<!--", "]]>", "</style><b>", "</title><b>", "&lt;b&gt;", "&#60;b&#62;", "\x00<\xff>", "\u202e", "\n"} {
+	for _, text := range []string{
+		hostile, `" onclick="alert(1)`, "' autofocus '", "<!--", "]]>", "</style><b>", "</title><b>", "&lt;b&gt;",
+		"&#60;b&#62;", "\x00<\xff>", "\u202e", "\n",
+	} {
 		f.Add(text)
 	}
 	filled := func(t *testing.T, text string) string {
@@ -219,7 +227,8 @@ func FuzzPage(f *testing.F) {
 		if diff := cmp.Diff(structure(t, filled(t, "text")), structure(t, page)); diff != "" {
 			t.Errorf("%q changes the page: %s", text, diff)
 		}
-		if shown := strings.Join(strings.Fields(output.EscapedText(strings.ToValidUTF8(text, "\ufffd"))), " "); !strings.Contains(strings.Join(strings.Fields(html.UnescapeString(page)), " "), shown) {
+		words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+		if !strings.Contains(words(html.UnescapeString(page)), words(output.EscapedText(strings.ToValidUTF8(text, "\ufffd")))) {
 			t.Errorf("the page does not show %q", text)
 		}
 	})
@@ -233,7 +242,8 @@ func TestFindingsShowInTheDrawing(t *testing.T) {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
-	if at := slices.IndexFunc(g.Edges, func(e Edge) bool { return e.To == upstreamNode }); g.Edges[at] != (Edge{v1alpha1.ComponentDNS, upstreamNode, Bad, "DNS-007"}) {
+	at := slices.IndexFunc(g.Edges, func(e Edge) bool { return e.To == upstreamNode })
+	if want := (Edge{v1alpha1.ComponentDNS, upstreamNode, Bad, "DNS-007"}); g.Edges[at] != want {
 		t.Errorf("the connection to the upstream resolvers is %v", g.Edges[at])
 	}
 }

@@ -56,7 +56,7 @@ func (g *Graph) addPaths(s *Site) {
 			e.State, e.Label = s.tested(p.client, p.scenarios, p.to == v1alpha1.ComponentProxy)
 		}
 		g.Edges = append(g.Edges, e)
-		if n := g.node(p.to); n.column == columnTargets {
+		if n := g.node(p.to); n.target() {
 			n.State = worst(n.State, e.State)
 		}
 	}
@@ -130,7 +130,7 @@ func (g *Graph) paint(id string, state State, label string) {
 	}
 	n.State = worst(n.State, state)
 	for i := range g.Edges {
-		if e := &g.Edges[i]; e.To == id && n.column == columnTargets && worst(e.State, state) != e.State {
+		if e := &g.Edges[i]; e.To == id && n.target() && worst(e.State, state) != e.State {
 			e.State, e.Label = state, cmp.Or(label, e.Label)
 		}
 	}
