@@ -248,27 +248,43 @@ func TestFindingsShowInTheDrawing(t *testing.T) {
 	}
 }
 
+// failedPaths returns the connections of a site that failed, as "FROM TO".
+func failedPaths(s *Site) string {
+	var list []string
+	for _, e := range NewGraph(s).Edges {
+		if e.State == Bad {
+			list = append(list, e.From+" "+e.To)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // TestPathsShowTheTest expects a failed scenario on the connections that it uses, and on no others.
 func TestPathsShowTheTest(t *testing.T) {
-	for broken, want := range map[string][]string{
-		"":                  nil,
-		"dhcp-lease":        {"vlan dhcp"},
-		"dns-pod-tcp":       {"pods dns"},
-		"mtu-vlan":          {"vlan dns"},
-		"tls-oauth":         {"proxy service-oauth"},
-		"dns-vlan-upstream": {"dns upstream"},
-		"egress-registry":   {"proxy egress"},
-		"apps-http":         {"vlan apps", "pods apps"},
-		"isolation-proxy":   nil, // not a connection of the site
+	for broken, want := range map[string]string{
+		"":                  "",
+		"dhcp-lease":        "vlan dhcp",
+		"dns-pod-tcp":       "pods dns",
+		"mtu-vlan":          "vlan dns",
+		"tls-oauth":         "proxy service-oauth",
+		"dns-vlan-upstream": "dns upstream",
+		"egress-registry":   "proxy egress",
+		"apps-http":         "vlan apps, pods apps",
+		"isolation-proxy":   "", // not a connection of the site
 	} {
-		var bad []string
-		for _, e := range NewGraph(site(1, broken)).Edges {
-			if e.State == Bad {
-				bad = append(bad, e.From+" "+e.To)
-			}
+		if got := failedPaths(site(1, broken)); got != want {
+			t.Errorf("with a failure of %q, the failed connections are %q, want %q", broken, got, want)
 		}
-		if fmt.Sprint(bad) != fmt.Sprint(want) {
-			t.Errorf("with a failure of %q, the failed connections are %q, want %q", broken, bad, want)
+	}
+	for via, want := range map[registry.Via]string{registry.Router: "router egress", registry.VLAN: "vlan egress", "": ""} {
+		s := site(1, "egress-registry")
+		if s.Registries[0].Via, s.Infra.Spec.Egress = via, nil; failedPaths(s) != want {
+			t.Errorf("if VMs reach the registry by %q, the failed connections are %q, want %q", via, failedPaths(s), want)
 		}
+	}
+	s := site(1, "tls-api")
+	s.Test.Results = slices.DeleteFunc(s.Test.Results, func(r verify.Result) bool { return r.Status == output.Passed && strings.HasPrefix(r.Name, "tls-") })
+	if got, want := failedPaths(s), "vlan proxy, pods proxy, proxy service-kube-apiserver"; got != want {
+		t.Errorf("if no TLS scenario passes, the failed connections are %q, want %q", got, want)
 	}
 }

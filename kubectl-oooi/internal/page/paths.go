@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
@@ -20,26 +22,26 @@ import (
 var paths = []struct {
 	from, to  string
 	client    verify.Client
-	scenarios *regexp.Regexp
+	scenarios string // a regular expression
 	via       registry.Via
 }{
-	{floatNode, v1alpha1.ComponentProxy, "", regexp.MustCompile("^$"), ""},
-	{vlanNode, v1alpha1.ComponentDHCP, verify.VLAN, regexp.MustCompile("^dhcp-"), ""},
-	{vlanNode, v1alpha1.ComponentDNS, verify.VLAN, regexp.MustCompile("^dns-vlan-(udp|names|tcp|edns|negative)$|^mtu-"), ""},
-	{podsNode, v1alpha1.ComponentDNS, verify.Pod, regexp.MustCompile("^dns-pod-(udp|names|tcp|edns|negative)$"), ""},
-	{vlanNode, v1alpha1.ComponentProxy, verify.VLAN, regexp.MustCompile("^tls-"), ""},
-	{podsNode, v1alpha1.ComponentProxy, verify.Pod, regexp.MustCompile("^tls-"), ""},
-	{vlanNode, appsNode, verify.VLAN, regexp.MustCompile("^apps-"), ""},
-	{podsNode, appsNode, verify.Pod, regexp.MustCompile("^apps-"), ""},
-	{vlanNode, routerNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.Router},
-	{v1alpha1.ComponentDNS, upstreamNode, "", regexp.MustCompile("^dns-.*-upstream"), ""},
-	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleAPI), "", regexp.MustCompile("^tls-api$"), ""},
-	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleOAuth), "", regexp.MustCompile("^tls-oauth$"), ""},
-	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleIgnition), "", regexp.MustCompile("^tls-ignition$"), ""},
-	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleKonnectivity), "", regexp.MustCompile("^tls-konnectivity$"), ""},
-	{v1alpha1.ComponentProxy, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.Proxy},
-	{routerNode, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.Router},
-	{vlanNode, egressNode, verify.VLAN, regexp.MustCompile("^egress-"), registry.VLAN},
+	{floatNode, v1alpha1.ComponentProxy, "", "^$", ""},
+	{vlanNode, v1alpha1.ComponentDHCP, verify.VLAN, "^dhcp-", ""},
+	{vlanNode, v1alpha1.ComponentDNS, verify.VLAN, "^dns-vlan-(udp|names|tcp|edns|negative)$|^mtu-", ""},
+	{podsNode, v1alpha1.ComponentDNS, verify.Pod, "^dns-pod-(udp|names|tcp|edns|negative)$", ""},
+	{vlanNode, v1alpha1.ComponentProxy, verify.VLAN, "^tls-", ""},
+	{podsNode, v1alpha1.ComponentProxy, verify.Pod, "^tls-", ""},
+	{vlanNode, appsNode, verify.VLAN, "^apps-", ""},
+	{podsNode, appsNode, verify.Pod, "^apps-", ""},
+	{vlanNode, routerNode, verify.VLAN, "^egress-", registry.Router},
+	{v1alpha1.ComponentDNS, upstreamNode, "", "^dns-.*-upstream", ""},
+	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleAPI), "", "^tls-api$", ""},
+	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleOAuth), "", "^tls-oauth$", ""},
+	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleIgnition), "", "^tls-ignition$", ""},
+	{v1alpha1.ComponentProxy, serviceNode + string(model.RoleKonnectivity), "", "^tls-konnectivity$", ""},
+	{v1alpha1.ComponentProxy, egressNode, verify.VLAN, "^egress-", registry.Proxy},
+	{routerNode, egressNode, verify.VLAN, "^egress-", registry.Router},
+	{vlanNode, egressNode, verify.VLAN, "^egress-", registry.VLAN},
 }
 
 // addPaths adds the connections between nodes that exist, with the results of the test if there is one.
@@ -55,6 +57,9 @@ func (g *Graph) addPaths(s *Site) {
 		if used {
 			e.State, e.Label = s.tested(p.client, p.scenarios, p.to == v1alpha1.ComponentProxy)
 		}
+		if p.to == routerNode && e.State == Bad { // at or behind the router
+			e.State, e.Label = Unknown, ""
+		}
 		g.Edges = append(g.Edges, e)
 		if n := g.node(p.to); n.target() {
 			n.State = worst(n.State, e.State)
@@ -64,11 +69,12 @@ func (g *Graph) addPaths(s *Site) {
 
 // tested returns the result of the requests of a client, or of all clients if it is empty, in scenarios, and the label of an edge. If one
 // is enough, the path works if any scenario passes: the others fail behind it.
-func (s *Site) tested(client verify.Client, scenarios *regexp.Regexp, oneIsEnough bool) (State, string) {
+func (s *Site) tested(client verify.Client, scenarios string, oneIsEnough bool) (State, string) {
+	expression := regexp.MustCompile(scenarios)
 	state, slowest, failed := Unknown, time.Duration(0), []string{}
 	for i := 0; s.Test != nil && i < len(s.Test.Results); i++ {
 		r := &s.Test.Results[i]
-		if !scenarios.MatchString(r.Name) {
+		if !expression.MatchString(r.Name) {
 			continue
 		}
 		requests := slices.DeleteFunc(slices.Clone(r.Requests), func(q verify.Request) bool { return client != "" && q.Client != client })
@@ -106,6 +112,10 @@ func (g *Graph) addFindings(s *Site) {
 			g.paint(vlanNode, stateOf(c.Status), "")
 		case v1alpha1.ConditionUpstreamReady:
 			g.paint(upstreamNode, stateOf(c.Status), "")
+		case v1alpha1.ConditionBackendsReady:
+			for i := 0; c.Status == metav1.ConditionTrue && i < len(roles); i++ { // otherwise a finding names the service
+				g.paint(serviceNode+string(roles[i]), Good, "")
+			}
 		}
 	}
 	for i := 0; s.Diagnosis != nil && i < len(s.Diagnosis.Results); i++ {
