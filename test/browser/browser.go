@@ -87,7 +87,7 @@ func Open(t *testing.T, page string, width int, features map[string]string) *Tab
 	lab.Must(t, errors.Join(err1, err2, browser.Start(), in.Close(), out.Close()))
 	p := &Tab{commands: commands, messages: bufio.NewReader(messages)}
 	t.Cleanup(func() {
-		_, _ = io.WriteString(commands, `{"id": 0, "method": "Browser.close"}`+"\x00") // ends its other processes, too
+		_, _ = commands.WriteString(`{"id": 0, "method": "Browser.close"}` + "\x00") // ends its other processes, too
 		_, _ = io.Copy(io.Discard, messages)
 		_ = commands.Close()
 		_ = browser.Wait()

@@ -16,6 +16,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/internal/testclient"
+	"github.com/densityops/oooi/test/browser"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -47,6 +48,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		t.Run(g.Name, func(t *testing.T) { r.Try(t, &g) })
 	}
 	t.Run("bundle", func(t *testing.T) { testBundle(t, r) })
+	t.Run("page", func(t *testing.T) { testPage(t, r) })
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
 	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
 	t.Run("test client is gone", func(t *testing.T) { testClientLease(t, r) })
@@ -62,6 +64,24 @@ func testBundle(t *testing.T, r *faults.Running) {
 	if saved := r.Doctor(t, "-o", "json", "--from", bundle); saved.Stdout != live.Stdout || saved.Code != live.Code {
 		t.Errorf("exit code %d, output %s%s\nlive: exit code %d, output %s%s", saved.Code, saved.Stdout, saved.Stderr, live.Code, live.Stdout, live.Stderr)
 	}
+}
+
+// testPage opens the page about the site in a browser.
+func testPage(t *testing.T, r *faults.Running) {
+	t.Helper()
+	d := r.Doctor(t, "-o", "html")
+	p := browser.Open(t, d.Stdout, 1280, nil)
+	if summary := browser.Value[string](t, p, `document.querySelector('.summary').innerText`); d.Code != 0 || summary != "no problems found" {
+		t.Errorf("exit code %d, and the summary is %q", d.Code, summary)
+	}
+	for _, id := range []string{"vlan", "dhcp", "dns", "proxy", "apps", "upstream", "service-oauth"} {
+		if !browser.Value[bool](t, p, `document.querySelector('svg a[href="#site-0-`+id+`"] .good') !== null`) {
+			t.Errorf("%s is not drawn as good", id)
+		}
+	}
+	p.Layout(t)
+	p.Resize(t, 400)
+	p.Layout(t)
 }
 
 // testClientLease expects no finding about the lease of a client of 'kubectl oooi test', which deletes its Lease.

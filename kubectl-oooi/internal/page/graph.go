@@ -61,7 +61,7 @@ func worst(a, b State) State {
 	return a
 }
 
-// Columns of a graph: clients on the left, what the servers on the VLAN depend on on the right.
+// Columns of a graph: clients on the left, and targets of the servers on the VLAN on the right.
 const (
 	columnClients = iota
 	columnServers
@@ -284,7 +284,8 @@ func (g *Graph) addTargets(s *Site, site Object) {
 	if r := registry.Reached(s.Registries); r != nil && r.Via == registry.VLAN && spec.Egress == nil {
 		column = columnServers
 	}
-	if slices.Sort(hosts); len(hosts) > 0 {
+	slices.Sort(hosts)
+	if len(hosts) > 0 {
 		g.add(column, Node{ID: egressNode, Title: title, Lines: limited(slices.Compact(hosts), "names"), Objects: field("egress")})
 	}
 }

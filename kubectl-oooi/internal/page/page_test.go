@@ -112,6 +112,7 @@ func pageOf(t *testing.T, sites ...*Site) string {
 // diagnosed returns a site with findings of doctor: an upstream resolver that fails, with a consequence, and a VM.
 func diagnosed() *Site {
 	s := site(2, "none")
+	s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpstreamReady, Status: metav1.ConditionFalse}}
 	s.Diagnosis = &doctor.Diagnosis{Metadata: s.Status.Metadata, Summary: map[output.Result]int{output.Failed: 2, output.Warned: 1, output.Passed: 1}}
 	s.Diagnosis.Results = []doctor.Result{
 		{Code: "OOOI-DNS-007", Status: output.Failed, Findings: []doctor.Finding{{

@@ -140,7 +140,7 @@ func (g *Graph) paint(id string, state State, label string) {
 	}
 	n.State = worst(n.State, state)
 	for i := range g.Edges {
-		if e := &g.Edges[i]; e.To == id && n.target() && worst(e.State, state) != e.State {
+		if e := &g.Edges[i]; e.To == id && n.target() && worst(e.State, state) == state {
 			e.State, e.Label = state, cmp.Or(label, e.Label)
 		}
 	}
