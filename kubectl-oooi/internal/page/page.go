@@ -97,7 +97,12 @@ func newSection(site *Site) *section {
 	if site.Test != nil {
 		s.addTest(site.Test)
 	}
-	slices.SortStableFunc(s.findings, func(a, b finding) int { return compareStates(a.state, b.state) })
+	slices.SortStableFunc(s.findings, func(a, b finding) int {
+		if a.consequence != b.consequence {
+			return map[bool]int{true: 1, false: -1}[a.consequence]
+		}
+		return compareStates(a.state, b.state)
+	})
 	return s
 }
 
@@ -120,7 +125,10 @@ func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 				severity(f.Severity), r.Code, f.Object.String() + ": " + f.Message, f.Evidence, f.Remedy, f.ConsequenceOf != "",
 			})
 		}
-		if len(r.Findings) == 0 {
+		switch {
+		case r.Status == output.Broken:
+			s.findings = append(s.findings, finding{state: Bad, code: r.Code, text: "could not be performed: " + r.Title, evidence: []string{r.Reason}})
+		case len(r.Findings) == 0:
 			s.addOther("checks", r.Status, r.Code+": "+r.Title, r.Reason, nil)
 		}
 	}
@@ -130,6 +138,8 @@ func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 		s.state, s.summary = Bad, fmt.Sprintf("%d of %d checks failed", failed, len(d.Results))
 	case warned > 0:
 		s.state, s.summary = Warn, fmt.Sprintf("%d of %d checks warn", warned, len(d.Results))
+	case d.Summary[output.Skipped] > 0:
+		s.summary = "no problems found; some data could not be read"
 	default:
 		s.state, s.summary = Good, "no problems found"
 	}

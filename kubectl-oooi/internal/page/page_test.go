@@ -159,6 +159,25 @@ func TestPageIsSelfContained(t *testing.T) {
 	}
 }
 
+// TestPageDoesNotHideWhatIsUnknown expects checks that could not be performed among the findings, and no site to work whose data could
+// not be read.
+func TestPageDoesNotHideWhatIsUnknown(t *testing.T) {
+	for result, want := range map[output.Result][]string{
+		output.Broken:  {"1 of 1 checks failed", "could not be performed: all is well", "it panicked"},
+		output.Skipped: {"no problems found; some data could not be read", "checks skipped: 1", "all is well (it panicked)"},
+	} {
+		s := &Site{Diagnosis: &doctor.Diagnosis{
+			Results: []doctor.Result{{Code: "OOOI-X-001", Title: "all is well", Status: result, Reason: "it panicked"}}, Summary: map[output.Result]int{result: 1},
+		}}
+		page := pageOf(t, s, site(1, ""))
+		for _, text := range append(want, "1 of 2 sites work") {
+			if !strings.Contains(page, text) {
+				t.Errorf("with the result %s, the page does not contain %q", result, text)
+			}
+		}
+	}
+}
+
 // fill replaces all texts in a value, except those of enumerations.
 func fill(v reflect.Value, text string) {
 	switch v.Kind() { //nolint:exhaustive // others have no texts
