@@ -17,8 +17,8 @@ type HostedCluster struct {
 	Namespace, Name, BaseDomain string
 	// API is the hostname of its API server. The default is api.NAME.BASEDOMAIN.
 	API string
-	// Publishing has the servicePublishingStrategy of its other services in YAML, by service. The default is
-	// a Route without a hostname.
+	// Publishing has the servicePublishingStrategy of its services in YAML, by service. The default is a
+	// LoadBalancer with API as its hostname for APIServer, and a Route without a hostname for the others.
 	Publishing map[string]string
 	// More are further lines of its spec in YAML, indented by two spaces.
 	More string
@@ -27,8 +27,11 @@ type HostedCluster struct {
 // YAML returns the object as a YAML document that ends with a separator.
 func (c HostedCluster) YAML() string {
 	var services strings.Builder
-	for _, service := range []string{"OAuthServer", "Konnectivity", "Ignition"} {
-		fmt.Fprintf(&services, "  - {service: %s, servicePublishingStrategy: %s}\n", service, cmp.Or(c.Publishing[service], "{type: Route}"))
+	for _, s := range [][2]string{
+		{"APIServer", "{type: LoadBalancer, loadBalancer: {hostname: " + c.api() + "}}"},
+		{"OAuthServer", "{type: Route}"}, {"Konnectivity", "{type: Route}"}, {"Ignition", "{type: Route}"},
+	} {
+		fmt.Fprintf(&services, "  - {service: %s, servicePublishingStrategy: %s}\n", s[0], cmp.Or(c.Publishing[s[0]], s[1]))
 	}
 	return fmt.Sprintf(`
 apiVersion: hypershift.openshift.io/v1beta1
@@ -43,10 +46,9 @@ spec:
   release: {image: registry.example.com/release:4.20}
   sshKey: {}
   services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: %[4]s}}}
-%[5]s%[6]s
+%[4]s%[5]s
 ---
-`, c.Namespace, c.Name, c.BaseDomain, c.api(), services.String(), c.More)
+`, c.Namespace, c.Name, c.BaseDomain, services.String(), c.More)
 }
 
 func (c HostedCluster) api() string { return cmp.Or(c.API, "api."+c.Name+"."+c.BaseDomain) }
