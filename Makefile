@@ -191,6 +191,11 @@ e2e-ingress: deps ## Test VirtualIngresses with Contour and cert-manager (builds
 	$(GO_TEST) -timeout 80m -tags e2e,$(BUILD_TAGS) ./test/e2e/ingress
 	cd test/programs/certmanager && $(GO) vet .
 
+.PHONY: platform-test
+platform-test: deps lab ## Test with KubeVirt's virt-controller (as root; builds it once, minutes)
+	$(GO_TEST) -timeout 60m -count=1 -v -tags platform,$(BUILD_TAGS) ./test/integration/dhcp -run 'OfKubeVirt$$'
+	cd test/programs/kubevirt && $(GO) vet .
+
 .PHONY: vm-test
 vm-test: vm-deps lab ## Test with virtual machines in QEMU: cgroups v2, NetworkManager (as root; minutes without KVM)
 	$(GO_TEST) -timeout 90m -count=1 -v -tags vm,$(BUILD_TAGS) ./test/vm

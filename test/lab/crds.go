@@ -25,6 +25,7 @@ const (
 	NetworkAttachmentDefinition CRDSet = "network-attachment-definition"
 	KubeVirt                    CRDSet = "kubevirt"          // VirtualMachineInstance
 	KubeVirtMachines            CRDSet = "kubevirt-machines" // VirtualMachine, without its schema
+	KubeVirtAll                 CRDSet = "kubevirt-all"      // all that virt-operator creates; needs BuildKubeVirt
 	OLM                         CRDSet = "olm"
 	Contour                     CRDSet = "contour"
 	CertManager                 CRDSet = "cert-manager"
@@ -79,6 +80,9 @@ func CRDs(ctx context.Context, sets ...CRDSet) ([]*unstructured.Unstructured, er
 }
 
 func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	if s == KubeVirtAll {
+		return allKubeVirtCRDs(ctx)
+	}
 	source := crdSources[s]
 	var dir string
 	var err error
@@ -157,6 +161,10 @@ func readCRDs(file string) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseCRDs(data)
+}
+
+func parseCRDs(data []byte) ([]*unstructured.Unstructured, error) {
 	objects, err := ParseYAML(data)
 	if err != nil {
 		return nil, err

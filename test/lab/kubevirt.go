@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 
@@ -30,6 +32,19 @@ func kubevirtCRDs(moduleDir, file string) ([]*unstructured.Unstructured, error) 
 	}
 	version["schema"] = schema
 	return crds, unstructured.SetNestedSlice(crds[0].Object, versions, "spec", "versions")
+}
+
+// allKubeVirtCRDs returns the CRDs that virt-operator creates.
+func allKubeVirtCRDs(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	binary, err := BuildKubeVirt(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	text, err := exec.CommandContext(ctx, binary, "crds").Output()
+	if err != nil {
+		return nil, fmt.Errorf("running %s: %w", binary, err)
+	}
+	return parseCRDs(text)
 }
 
 // kubevirtSchemas is a file of KubeVirt's module with a map from names to schemas in YAML.

@@ -53,6 +53,8 @@ var (
 	// BuildCertManager builds test/programs/certmanager: cert-manager's controller with the parts that self-signed
 	// certificates need.
 	BuildCertManager = program{name: "certmanager", what: "cert-manager's controller", module: "certmanager", pkg: "./"}.build
+	// BuildKubeVirt builds test/programs/kubevirt: KubeVirt's virt-controller, and what it prints for tests.
+	BuildKubeVirt = program{name: "kubevirt", what: "KubeVirt's virt-controller", module: "kubevirt", pkg: "./"}.build
 )
 
 // build builds the binary if it is not up to date, and returns its path.
