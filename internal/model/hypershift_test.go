@@ -47,7 +47,36 @@ func TestHyperShiftsControlPlanes(t *testing.T) {
 			c := fixtureCluster
 			c.Publishing = maps.Clone(c.Publishing)
 			c.Publishing["APIServer"] = tc.api
-			checkControlPlane(t, c.YAML(), hypershiftFixtures(t, tc.fixture), tc.want)
+			checkControlPlane(t, fixtureSite, c.YAML(), hypershiftFixtures(t, tc.fixture), tc.want)
+		})
+	}
+}
+
+// TestPublishingStrategies serves what HyperShift writes on KubeVirt for each publishing strategy.
+func TestPublishingStrategies(t *testing.T) {
+	want := map[string][]string{
+		"cli-default": {"ignition-server-clusters-demo.apps.mgmt.example.com:443 ignition-server-proxy"},
+		"load-balancer": {
+			"api.demo.example.com:6443 kube-apiserver", "oauth.demo.example.com:443 oauth-openshift",
+			"konnectivity.demo.example.com:8091 konnectivity-server", "ignition.demo.example.com:443 ignition-server-proxy",
+		},
+		"node-port": {
+			"nodes.mgmt.example.com:31443 kube-apiserver", "nodes.mgmt.example.com:31501 oauth-openshift",
+			"nodes.mgmt.example.com:31500 konnectivity-server", "nodes.mgmt.example.com:31446 ignition-server-proxy",
+		},
+		"route": {
+			"api.demo.example.com:443 kube-apiserver", "oauth.demo.example.com:443 oauth-openshift",
+			"konnectivity.demo.example.com:443 konnectivity-server", "ignition.demo.example.com:443 ignition-server-proxy",
+		},
+	}
+	for _, name := range lab.HyperShiftCases {
+		t.Run(name, func(t *testing.T) {
+			written, objects := lab.HyperShiftObjects(t, name)
+			text, err := yaml.Marshal(written.Object)
+			lab.Must(t, err)
+			site := lab.Site{}
+			hostedCluster := lab.Merge(strings.TrimSuffix(site.HostedCluster().YAML(), "---\n"), string(text))
+			checkControlPlane(t, site, hostedCluster, objects, want[name])
 		})
 	}
 }
@@ -93,9 +122,9 @@ func hypershiftFixtures(t *testing.T, infrastructure string) (list []*unstructur
 
 // checkControlPlane checks the names and routes of a hosted cluster with the Services and Routes of its control plane: all hosts of Routes
 // resolve to the proxy in both views, and are routed to the Service of the Route, as are the endpoints in want, "HOST:PORT SERVICE".
-func checkControlPlane(t *testing.T, hostedCluster string, objects []*unstructured.Unstructured, want []string) {
+func checkControlPlane(t *testing.T, site lab.Site, hostedCluster string, objects []*unstructured.Unstructured, want []string) {
 	t.Helper()
-	stream := hostedCluster + fixtureSite.Infra() + fixtureSite.ProxyServer() + lab.Service("clusters", "test-proxy", 443, "spec: {clusterIP: 10.96.0.9}")
+	stream := hostedCluster + site.Infra() + site.ProxyServer() + lab.Service("clusters", site.HostedCluster().Name+"-proxy", 443, "spec: {clusterIP: 10.96.0.9}")
 	for _, o := range objects {
 		text, err := yaml.Marshal(o.Object)
 		lab.Must(t, err)
@@ -130,10 +159,10 @@ func checkControlPlane(t *testing.T, hostedCluster string, objects []*unstructur
 		if got, want := addresses(s.Pod(), host), "[10.96.0.9]"; got != want {
 			t.Errorf("for pods, %s has the addresses %s, want %s", host, got, want)
 		}
-		if got, want := addresses(s.VLANs[0].View, host), "["+fixtureSite.IP(4)+"]"; got != want {
+		if got, want := addresses(s.VLANs[0].View, host), "["+site.IP(4)+"]"; got != want {
 			t.Errorf("on the VLAN, %s has the addresses %s, want %s", host, got, want)
 		}
-		if got, want := destination(proxy, at), fixtureCluster.ControlPlaneNamespace()+"/"+service; got != want {
+		if got, want := destination(proxy, at), site.ControlPlaneNamespace()+"/"+service; got != want {
 			t.Errorf("%s is routed to Service %q, want %s", at, got, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -52,6 +53,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
 	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
 	t.Run("test client is gone", func(t *testing.T) { testClientLease(t, r) })
+	t.Run("objects of HyperShift", func(t *testing.T) { testHyperShiftObjects(t, r) })
 	r.T = t
 }
 
@@ -107,6 +109,20 @@ func testClientLease(t *testing.T, r *faults.Running) {
 		t.Errorf("exit code %d: %s", d.Code, d.Stdout)
 	}
 	lab.Must(t, r.Client.Delete(t.Context(), registered))
+}
+
+// testHyperShiftObjects expects no finding with the Services, Routes, NetworkPolicies and the status that HyperShift writes. They stay.
+func testHyperShiftObjects(t *testing.T, r *faults.Running) {
+	t.Helper()
+	r.T = t
+	hostedCluster, controlPlane := lab.HyperShiftObjects(t, "load-balancer")
+	for _, o := range controlPlane {
+		lab.Must(t, r.ControlPlane.Apply(t.Context(), o))
+	}
+	status, err := json.Marshal(map[string]any{"status": hostedCluster.Object["status"]})
+	lab.Must(t, err)
+	r.PatchStatus("hypershift.openshift.io/v1beta1 HostedCluster clusters/demo", string(status))
+	r.Healthy(t)
 }
 
 // testClusterRole expects a user with ClusterRole oooi-doctor to get the same results as an administrator, except for the check

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -144,6 +146,18 @@ spec: {podSelector: %[3]s, policyTypes: [Ingress], ingress: [%[4]s]}
 		fmt.Fprintf(&list, policy, c.ControlPlaneNamespace(), p.name, p.pods, p.ingress)
 	}
 	return list.String()
+}
+
+// HyperShiftCases are the names of HyperShiftObjects: how all services of a HostedCluster are published.
+var HyperShiftCases = []string{"cli-default", "load-balancer", "node-port", "route"}
+
+// HyperShiftObjects returns what HyperShift writes for HostedCluster clusters/demo in a case, from testdata/hypershift: the
+// HostedCluster with spec.services and its status, and Services, Routes and NetworkPolicies of its control plane.
+func HyperShiftObjects(tb testing.TB, name string) (hostedCluster *unstructured.Unstructured, controlPlane []*unstructured.Unstructured) {
+	tb.Helper()
+	objects, err := ParseYAML(ReadFile(tb, "test", "lab", "testdata", "hypershift", name+".yaml"))
+	Must(tb, err)
+	return objects[0], objects[1:]
 }
 
 // PublishedRoute returns the servicePublishingStrategy of a Route with a hostname, in YAML.

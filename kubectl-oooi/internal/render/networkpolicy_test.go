@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -279,6 +280,49 @@ func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 		if !append(slices.Clone(hypershiftPolicies), setupPolicies...).admit(t, proxy, to, corev1.ProtocolTCP, tc.port) {
 			t.Errorf("the proxy does not reach %s:%d", tc.app, tc.port)
 		}
+	}
+}
+
+// TestProxyReachesPublishedServices evaluates the policies that HyperShift writes for each publishing strategy with those of setup. The pods
+// have the labels that the Services select.
+func TestProxyReachesPublishedServices(t *testing.T) {
+	objects := example(t)
+	setupPolicies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	proxy := &pod{podTemplates(t, objects)["proxy"].Namespace, podTemplates(t, objects)["proxy"].Labels}
+	podPorts := map[string]int32{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 8443, "konnectivity-server": 8091, "metrics-proxy": 9443}
+	for _, name := range lab.HyperShiftCases {
+		_, controlPlane := lab.HyperShiftObjects(t, name)
+		written := policies(all[networkingv1.NetworkPolicy](t, controlPlane, "NetworkPolicy"))
+		checked := 0
+		for _, s := range all[corev1.Service](t, controlPlane, "Service") {
+			port, ok := podPorts[s.Name]
+			if !ok {
+				continue // HyperShift's own router
+			}
+			checked++
+			if !append(slices.Clone(written), setupPolicies...).admit(t, proxy, &pod{s.Namespace, s.Spec.Selector}, corev1.ProtocolTCP, port) {
+				t.Errorf("%s: the proxy does not reach %s", name, s.Name)
+			}
+		}
+		if checked != len(podPorts) || len(written) < 4 {
+			t.Errorf("%s: %d Services, %d NetworkPolicies", name, checked, len(written))
+		}
+	}
+	// The policies of the lab are those for the strategies without a Route of the API server and without node ports.
+	_, controlPlane := lab.HyperShiftObjects(t, "load-balancer")
+	stream, err := lab.ParseYAML([]byte(lab.HostedCluster{Namespace: "clusters", Name: "demo"}.NetworkPolicies()))
+	lab.Must(t, err)
+	want := map[string]networkingv1.NetworkPolicySpec{}
+	for _, p := range all[networkingv1.NetworkPolicy](t, controlPlane, "NetworkPolicy") {
+		want[p.Name] = p.Spec
+	}
+	delete(want, "virt-launcher")
+	got := map[string]networkingv1.NetworkPolicySpec{}
+	for _, p := range all[networkingv1.NetworkPolicy](t, stream, "NetworkPolicy") {
+		got[p.Name] = p.Spec
+	}
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the lab's policies are %+v\nwant HyperShift's, %+v", got, want)
 	}
 }
 
