@@ -82,7 +82,7 @@ func (o objects) add(t *testing.T, text []byte) {
 }
 
 // render renders the chart as 'helm template --include-crds' would. It does not use Helm as a library, which takes
-// minutes to build: for our simple templates Helm also uses text/template, values as decoded from JSON, and
+// minutes to build: for oooi's simple templates Helm also uses text/template, values as decoded from JSON, and
 // encoding/json for toJson.
 func render(t *testing.T, changes map[string]any) objects {
 	t.Helper()

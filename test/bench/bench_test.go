@@ -1,7 +1,7 @@
 // Package bench measures oooi's daemons as real processes, compares them with other programs that do the same, and compares
 // the results with the targets in docs/reference/measurements.md.
 //
-// Each test is one part: TestDNS, TestProxy, TestEgress and TestDHCP. It checks the answers of each server before it measures the server.
+// Each test is one part: TestDNS, TestProxy, TestEgress and TestDHCP. It checks each server's responses before it measures the server.
 // Without -size it runs at a size at which the figures are meaningless.
 package bench
 
@@ -88,7 +88,7 @@ type bench struct {
 	dir        string
 	management *lab.ControlPlane
 	objects    objects
-	// serverCPU is the CPU of the compared servers, loadCPU that of their load, so that neither takes CPU time from the other.
+	// serverCPU is the CPU of the compared servers, loadCPU the CPU of their load, so that neither takes CPU time from the other.
 	// Both are nil if only one CPU is available.
 	serverCPU, loadCPU *int
 }

@@ -47,7 +47,7 @@ func (c cluster) clusterIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, byte((c + 256) >> 8), byte(c)})
 }
 
-// externalIP returns the external IP of the proxy's Service, with which k8s_external answers.
+// externalIP returns the external IP of the proxy's Service, which k8s_external returns.
 func (c cluster) externalIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(c >> 8), byte(c)})
 }
@@ -102,13 +102,13 @@ func questions(n int, of func(cluster) []question) []question {
 	return all
 }
 
-// Questions of a cluster, with the answers for pods and for VMs on the cluster's VLAN.
+// Questions of a cluster, with the expected responses for pods and for VMs on the cluster's VLAN.
 func fromPod(c cluster) []question  { return c.controlPlane(c.clusterIP()) }
 func fromVLAN(c cluster) []question { return c.controlPlane(c.onVLAN(proxyHost)) }
 
 func (c cluster) controlPlane(want netip.Addr) []question { return c.under(c.domain(), labels, want) }
 
-// appsFromPod returns questions for apps names, which a wildcard answers, with the answers for pods.
+// appsFromPod returns questions for apps names, which match a wildcard, with the expected responses for pods.
 func appsFromPod(c cluster) []question {
 	return c.under("apps."+c.domain(), []string{"shop", "a.shop", "grafana", "console-openshift-console", "b.grafana", "registry"}, c.clusterIP())
 }

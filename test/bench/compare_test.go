@@ -13,7 +13,7 @@ type side struct {
 	pid  int // 0 for none
 	// drive loads the server with as many operations as it completes.
 	drive func(time.Duration) sample
-	// target is the required ratio of the first side's rate to that of this one.
+	// target is the required ratio of the first side's rate to this side's rate.
 	target target
 }
 

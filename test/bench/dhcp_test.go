@@ -36,7 +36,7 @@ type dhcpServer struct {
 	name string
 	// start starts the server with an empty store in dir.
 	start func(dir string) *lab.Daemon
-	// new and renewals are the targets of the rates of the first server to that of this one.
+	// new and renewals are the required ratios of the first server's rates to this server's.
 	new, renewals target
 }
 

@@ -56,7 +56,7 @@ type dhcpLoad struct {
 	relay  *net.UDPConn
 	slice  time.Duration
 	leased []dhcpClient // clients with an address, in the order in which they got it
-	// addresses are those of the clients, by client.
+	// addresses are the clients' addresses, by client.
 	addresses map[dhcpClient]netip.Addr
 }
 

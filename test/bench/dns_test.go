@@ -156,7 +156,7 @@ func (b *bench) measureChanges(n int) {
 	if n == targetClusters {
 		p50, p99 = target{"<=", 0.4}, target{"<=", 8}
 	}
-	b.addTimes(what, b.follow(what, b.changes, pollPause, func(i int) change {
+	b.addTimes(what, b.timeChanges(what, b.changes, pollPause, func(i int) change {
 		c, host := cluster(i%n), byte(proxyMoved)
 		if i/n%2 > 0 {
 			host = proxyHost
@@ -257,7 +257,7 @@ func (b *bench) measureNames(noop *dnsServer) {
 	vms.Kill(b)
 
 	s := b.startDNSOn(nil, "names-changes", block, vmClient, names)
-	b.addTimes(what+": a VM's Lease", b.follow("Leases", b.changes, pollPause, func(i int) change {
+	b.addTimes(what+": a VM's Lease", b.timeChanges("Leases", b.changes, pollPause, func(i int) change {
 		v, prefix := vm(i%b.vms), []string{"renamed", "worker"}[i/b.vms%2]
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"leasedb.densityops.com/hostname":"%s-%05d"}}}`, prefix, int(v))
 		return change{
@@ -265,11 +265,11 @@ func (b *bench) measureNames(noop *dnsServer) {
 			func() error { return s.ask(vmClient, v.named(prefix)) },
 		}
 	}), target{}, target{})
-	b.addTimes(what+": the proxy's address", b.follow("addresses of the proxy", b.changes, pollPause, func(i int) change {
+	b.addTimes(what+": the proxy's address", b.timeChanges("addresses of the proxy", b.changes, pollPause, func(i int) change {
 		return b.proxyChange(s, vmCluster, vmClient, netip.AddrFrom4([4]byte{127, 32, 252, byte(i)}))
 	}), target{}, target{})
 	b.check(b.objects.patch(b.Context(), infras, namespace, vmCluster.name(), recordPatch(record(0).want)))
-	b.addTimes(both+": a record", b.follow("records", b.changes, pollPause, func(i int) change {
+	b.addTimes(both+": a record", b.timeChanges("records", b.changes, pollPause, func(i int) change {
 		address := netip.AddrFrom4([4]byte{127, 32, 251, byte(i)})
 		return change{
 			func(ctx context.Context) error {

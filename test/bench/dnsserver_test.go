@@ -31,7 +31,7 @@ type dnsServer struct {
 	list   []question
 }
 
-// startDNS starts CoreDNS with one server block on the servers' CPU, and checks its answers to all questions.
+// startDNS starts CoreDNS with one server block on the servers' CPU, and checks its responses to all questions.
 func (b *bench) startDNS(name, block, source string, list []question) *dnsServer {
 	b.Helper()
 	return b.startDNSOn(b.serverCPU, name, block, source, list)
@@ -49,7 +49,7 @@ func (b *bench) startDNSOn(cpu *int, name, block, source string, list []question
 	return b.checked(s)
 }
 
-// checked waits for the first right answer and checks all answers.
+// checked waits for the first correct response and checks all responses.
 func (b *bench) checked(s *dnsServer) *dnsServer {
 	b.Helper()
 	for i, q := range s.list {
@@ -108,7 +108,7 @@ const (
 	sockets     = 8
 )
 
-// drive runs dnsperf for the given time, with as many queries as the server answers.
+// drive runs dnsperf for the given time, with as many queries as the server can answer.
 func (s *dnsServer) drive(slice time.Duration) sample {
 	b := s.b
 	b.Helper()

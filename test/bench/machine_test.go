@@ -157,9 +157,9 @@ type change struct {
 	right func() error
 }
 
-// follow makes changes one at a time, and returns the times from the API server's replies until the changes have arrived, which
+// timeChanges makes changes one at a time, and returns the times from the API server's replies until the changes have arrived, which
 // it checks with a pause of poll between two checks.
-func (b *bench) follow(what string, changes int, poll time.Duration, next func(i int) change) []time.Duration {
+func (b *bench) timeChanges(what string, changes int, poll time.Duration, next func(i int) change) []time.Duration {
 	b.Helper()
 	b.Logf("%s: %d changes", what, changes)
 	var delays []time.Duration

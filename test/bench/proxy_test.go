@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Numbers of routes for which there are targets, and that of the start.
+// Numbers of routes with targets, and the initial number.
 const targetRoutes, targetStartRoutes = 1000, 5000
 
 // A proxyBench is the part for the proxy.
@@ -27,7 +27,7 @@ type proxyBench struct {
 	hellos [][]byte
 }
 
-// TestProxy measures xdsd with the real Envoy: the time from a change in a real API server to the first connection that follows
+// TestProxy measures xdsd with the real Envoy: the time from a change in a real API server to the first connection that uses
 // it, CPU, memory, Envoy's start with all routes, and connections per second of Envoy compared with HAProxy and a minimal Envoy.
 func TestProxy(t *testing.T) {
 	b := &proxyBench{bench: newBench(t, "Proxy", lab.Config{}, haproxyProgram)}
@@ -156,7 +156,7 @@ func (b *proxyBench) measureRouteChanges(daemon, envoy, n int) {
 func (b *proxyBench) measureKind(what string, daemon, envoy, changes int, poll time.Duration, p99, cpu target, next func(i int) change) {
 	b.Helper()
 	before := [2]time.Duration{b.cpuTime(daemon), b.cpuTime(envoy)}
-	b.addTimes(what, b.follow(what, changes, poll, next), target{}, p99)
+	b.addTimes(what, b.timeChanges(what, changes, poll, next), target{}, p99)
 	each := func(d time.Duration) float64 { return milliseconds(d) / float64(changes) }
 	b.addFigure(what+", CPU of xdsd for each", each(b.cpuTime(daemon)-before[0]), "ms", cpu)
 	b.addFigure(what+", CPU of Envoy for each", each(b.cpuTime(envoy)-before[1]), "ms", target{})

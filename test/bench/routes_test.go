@@ -17,7 +17,7 @@ const (
 	routedCluster = "bench"
 	routedDomain  = routedCluster + ".lab.example.com"
 	routedIn      = namespace + "-" + routedCluster
-	// perNetwork is the number of addresses that are used of each /24, and maxRoutes that of routes with addresses.
+	// perNetwork is the number of used addresses in each /24, and maxRoutes the number of routes with addresses.
 	perNetwork, maxRoutes = 250, 100 * 250
 
 	envoyAddress   = "198.18.0.3"

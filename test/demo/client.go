@@ -60,7 +60,7 @@ type client struct {
 	prompt  string   // printed before its commands
 	through []string // command that runs a command in the client
 	source  string   // source address, if the client has several
-	server  []string // dig's arguments for the server; empty for that of the client's resolv.conf
+	server  []string // dig's arguments for the server; empty for the server in the client's resolv.conf
 }
 
 // ask queries a name with dig, prints the answer and counts it. It returns the answer section.

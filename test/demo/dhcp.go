@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The second VLAN of cluster demo, for DHCP. It is a bridge, because loopback has no broadcasts. DNS, proxy and DHCP listen on
+// The second VLAN of cluster demo, for DHCP. It is a bridge, because loopback lacks broadcasts. DNS, proxy and DHCP listen on
 // addresses of the bridge.
 const (
 	bridge      = "vlan51"
@@ -74,7 +74,7 @@ func (l *loopbackShow) startDHCP() {
 	l.printf("\n# A second VLAN of cluster demo, a bridge, with a VM: a network namespace whose interface has the MAC address of a VirtualMachineInstance.\n")
 	l.printf("$ kubectl apply -f - <<EOF\n%s\n---\n%s\nEOF\n", strings.TrimSpace(workerInstance), strings.TrimSpace(secondInfra))
 	l.management.MustApply(l, workerInstance)
-	l.follow(l.management, secondInfra, "the DNS on the VLAN answering", func(ctx context.Context) bool {
+	l.applyAndWait(l.management, secondInfra, "the DNS on the VLAN answering", func(ctx context.Context) bool {
 		return lab.Resolve(ctx, bridgeDHCP, bridgeDNS+":53", "api."+domain, dns.TypeA) == bridgeProxy
 	})
 	text := fmt.Sprintf(dhcpConfig, l.management.Kubeconfig())

@@ -263,7 +263,7 @@ func (l *loopbackShow) showNames() {
 	ask(podIP, "api.other.lab.example.com", "A", clusterIPv4)
 }
 
-// showChanges changes objects, and prints how long it takes until the answers are those of the new objects.
+// showChanges changes objects, and prints how long it takes until DNS returns the new objects' addresses.
 func (l *loopbackShow) showChanges() {
 	for _, c := range []struct{ heading, name, change, want string }{
 		{"The Infra gets another VLAN address for the proxy", "api." + domain, infraOf(vlanIP, ""), vlanIP},
@@ -279,7 +279,7 @@ func (l *loopbackShow) showChanges() {
 	} {
 		l.printf("\n# %s.\n", c.heading)
 		l.typeApply(c.change)
-		took := l.follow(l.management, c.change, c.name+" becoming "+c.want, func(ctx context.Context) bool { return l.answer(ctx, demoVM, c.name) == c.want })
+		took := l.applyAndWait(l.management, c.change, c.name+" becoming "+c.want, func(ctx context.Context) bool { return l.answer(ctx, demoVM, c.name) == c.want })
 		l.printf("  correct answer %s after the API server accepted the change\n", took)
 		l.from(demoVM).ask(c.name, "A", only(c.want))
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// options are the flags, and what follows from the environment.
+// options are the flags and properties of the environment.
 type options struct {
 	mode mode
 
@@ -65,7 +65,7 @@ func main() {
 	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
 	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path of the kubectl-oooi binary (make build)")
 	flag.Parse()
-	ctrllog.SetLogger(logr.Discard()) // the lab's client would complain that it has no logger
+	ctrllog.SetLogger(logr.Discard()) // the lab's client would warn about a missing logger
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// Writing to a closed output is an error then, and does not end the demo before it has cleaned up. SIGPIPE itself is
 	// no reason to end: a connection that its peer has closed also raises it.
@@ -86,7 +86,7 @@ func main() {
 	}
 }
 
-// isolatedEnv is set in the environment of a demo that runs in its own network namespace, to the namespace's creator. There,
+// isolatedEnv is set in the environment of a demo that runs in a separate network namespace, to the namespace's creator. There,
 // pods and load balancers can have addresses that are not loopback addresses, which API servers reject, and no traffic leaves
 // the host.
 const (
@@ -96,7 +96,7 @@ const (
 
 func isolated() bool { return os.Getenv(isolatedEnv) != "" }
 
-// networks are the networks whose addresses are all local in the demo's network namespace, as those of 127.0.0.0/8 are. Pods,
+// networks are the networks whose addresses are all local in the demo's network namespace, like 127.0.0.0/8. Pods,
 // and servers that simulate pods, use addresses of these, and MetalLB's pool is one.
 var networks = map[mode][]string{onNode: {"192.0.2.0/24"}, onLoopback: {"198.51.100.0/24", "192.168.50.200/29"}}
 
@@ -132,7 +132,7 @@ func start(ctx context.Context, o options, out io.Writer) error {
 	}
 }
 
-// demoCommands are the commands that the demo needs in node mode, in addition to those of a node.
+// demoCommands are the commands that the demo needs in node mode, in addition to a node's commands.
 var demoCommands = []string{"bash", "curl", "dig", "dhclient", "ldd", "sleep", "unshare"}
 
 // choose replaces auto by the mode that the host can run. In CI as root, where the node must be tested, auto is an error if

@@ -205,8 +205,8 @@ func (n *nodeShow) startServers() {
 }
 
 // publish applies the hosted cluster, its VM and the Services of its control plane, which select no pods, because the demo runs
-// the servers behind them. Multus isolates namespaces, so the network has a NetworkAttachmentDefinition in that of the Infra and
-// in that of the VMs.
+// the servers behind them. Multus isolates namespaces, so the network has a NetworkAttachmentDefinition in the Infra's namespace and
+// in the VMs' namespace.
 func (n *nodeShow) publish() {
 	const controlPlane = "clusters-demo"
 	hosted, err := url.Parse(n.hosted.ServerURL())
@@ -232,7 +232,7 @@ func (n *nodeShow) publish() {
 	n.management.MustApply(n, objects...)
 	cluster := site.HostedCluster()
 	n.check(cluster.PublishKubeconfig(n.ctx, n.management, n.hosted))
-	// The servers' certificates are of CAs of their own.
+	// The servers' certificates have separate CAs.
 	n.check(n.management.Apply(n.ctx, cluster.RootCA(append(n.hosted.CA(), n.read("oauth.crt")...)), cluster.KonnectivityCA(n.read("konnectivity.crt"))))
 }
 
@@ -334,7 +334,7 @@ func (n *nodeShow) showChange() {
 	roots := n.roots("ignition.crt")
 	change := ignitionRoute(ignitionName)
 	n.typeApply(change)
-	took := n.follow(n.management, change, "the VM connecting by the new name", func(ctx context.Context) bool { return n.connects(ctx, ignitionName, roots) })
+	took := n.applyAndWait(n.management, change, "the VM connecting by the new name", func(ctx context.Context) bool { return n.connects(ctx, ignitionName, roots) })
 	n.printf("  the VM resolved the name and verified the backend's certificate %s after the API server accepted the change\n", took)
 	n.vm.visit(visit{url: "https://" + ignitionName + "/", trust: "ignition.crt", dns: only(nodeProxy), reply: "ignition: request for " + ignitionName})
 }

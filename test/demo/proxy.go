@@ -134,7 +134,7 @@ func (l *loopbackShow) showSwap() {
 	change := endpoints("oauth-openshift", "", "6443", newOAuthPod)
 	l.typeApply(change)
 	roots := l.roots("oauth.crt")
-	took := l.follow(l.management, change, "the new pod answering", func(ctx context.Context) bool {
+	took := l.applyAndWait(l.management, change, "the new pod answering", func(ctx context.Context) bool {
 		return replies(ctx, netip.MustParseAddr(demoVM), netip.MustParseAddrPort(vlanIP+":443"), oauthNames[0], oauth.reply, roots)
 	})
 	l.printf("  the new pod answered %s after the API server accepted the change\n", took)

@@ -83,7 +83,7 @@ func build(t *testing.T, source string) string {
 	return path
 }
 
-// runDemo runs the demo as a process of its own, so that it can create a network namespace, and returns its standard
+// runDemo runs the demo as a separate process, so that it can create a network namespace, and returns its standard
 // output.
 func runDemo(t *testing.T, m mode) string {
 	t.Helper()

@@ -33,7 +33,7 @@ var oauthNames = []string{"oauth." + domain, "oauth-openshift.apps." + domain}
 // site is the hosted cluster of both modes, with its VLAN on a node.
 var site = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.50", Network: "vlan50"}
 
-// certificate returns a certificate of a CA of its own, so that a client that trusts the CA verifies exactly this server. It
+// certificate returns a certificate of a new CA, so that a client that trusts the CA verifies exactly this server. It
 // writes the CA for curl as FILE.crt.
 func (s *show) certificate(file string, names ...string) tls.Certificate {
 	ca := lab.NewCA(s)
@@ -64,7 +64,7 @@ func ticks(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// startResolver starts the upstream resolver, which answers queries for A records with one address, and those in the domain
+// startResolver starts the upstream resolver, which answers queries for A records with one address, and queries in the domain
 // invalid with NXDOMAIN.
 func (s *show) startResolver(address string) {
 	lab.ServeDNS(s, net.JoinHostPort(address, "53"), func(w dns.ResponseWriter, query *dns.Msg) {

@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A show runs commands, prints them with their output, and counts correct and wrong answers. It is a testing.TB, so that it can
+// A show runs commands, prints them with their output, and counts correct and wrong responses. It is a testing.TB, so that it can
 // use the lab's fixtures: what a test would do at its end, a show does when perform returns, and a failure ends the show.
 type show struct {
 	testing.TB // nil; the show has the methods that the lab's fixtures call
@@ -29,7 +29,7 @@ type show struct {
 	cleanups []func()
 	err      error // of Error
 	daemons  []*lab.Daemon
-	total    int // number of answers
+	total    int // number of checked responses
 	wrong    int // number of wrong answers
 }
 
@@ -107,7 +107,7 @@ func (s *show) verdict(line string, right bool) {
 	s.printf("  %-69s %s\n", line, verdict)
 }
 
-// sum prints that all answers were correct, or fails.
+// sum prints that all responses were correct, or fails.
 func (s *show) sum() {
 	if s.wrong > 0 {
 		s.Fatalf("%d of %d answers were wrong", s.wrong, s.total)
@@ -168,7 +168,7 @@ func (s *show) output(command ...string) string {
 }
 
 // run runs a command and prints it, as typed, with its output. Each wanted text must be in a line of the output, in which white
-// space is normalized; these lines and the success of the command are counted as answers.
+// space is normalized; these lines and the success of the command are counted as responses.
 func (s *show) run(cmd *exec.Cmd, typed string, wanted ...string) {
 	s.printf("$ %s\n", typed)
 	out, in := io.Pipe()
@@ -205,9 +205,9 @@ func (s *show) run(cmd *exec.Cmd, typed string, wanted ...string) {
 // followDeadline limits the wait for the effect of a change.
 const followDeadline = 10 * time.Second
 
-// follow applies a change and calls right until it returns true. It returns the time since the reply of the API server in
+// applyAndWait applies a change and calls right until it returns true. It returns the time since the reply of the API server in
 // milliseconds, as "1.2 ms".
-func (s *show) follow(cp *lab.ControlPlane, change, what string, right func(context.Context) bool) string {
+func (s *show) applyAndWait(cp *lab.ControlPlane, change, what string, right func(context.Context) bool) string {
 	ctx, cancel := context.WithTimeout(s.ctx, followDeadline)
 	defer cancel()
 	s.check(cp.ApplyYAML(ctx, []byte(change)))

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestVocabularyOfTheCode checks that comments have no discouraged phrases, and neither have the string literals of the
+// TestVocabularyOfTheCode checks that comments contain no discouraged phrases, nor do the string literals of the
 // installed programs: help, errors, logs and findings.
 func TestVocabularyOfTheCode(t *testing.T) {
 	root := filepath.Join("..", "..")

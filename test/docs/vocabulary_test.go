@@ -36,7 +36,7 @@ var discouraged = []struct {
 	{regexp.MustCompile(`(?i)\bworker machines?\b|\bvirtual machines? on the VLAN\b`), "VM"},
 }
 
-// TestVocabulary checks that the pages have no discouraged phrases outside of code.
+// TestVocabulary checks that the pages contain no discouraged phrases outside of code.
 func TestVocabulary(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, l := range p.lines {

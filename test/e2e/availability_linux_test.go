@@ -35,7 +35,7 @@ type event struct {
 // daemons are the components on the VLAN.
 var daemons = []string{v1alpha1.ComponentDNS, v1alpha1.ComponentProxy, v1alpha1.ComponentDHCP}
 
-// TestTimeWithoutService measures for how long VMs have no service while remedies of doctor are carried out, containers and Pods end,
+// TestTimeWithoutService measures how long services are interrupted while remedies of doctor are applied, containers and Pods terminate,
 // and objects are deleted. Results are in docs/reference/measurements.md.
 func TestTimeWithoutService(t *testing.T) {
 	s, v := newMonitoredSite(t)
@@ -198,7 +198,7 @@ func (v *serviceMonitor) measure(t *testing.T, e event) {
 	v.add(t, row)
 }
 
-// awaitService waits until each probe has consecutive successful answers to requests since from.
+// awaitService waits until each probe has consecutive successful responses to requests since from.
 func (v *serviceMonitor) awaitService(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	for _, p := range v.probes {
@@ -217,7 +217,7 @@ func (v *serviceMonitor) report(t *testing.T) {
 	t.Logf("seconds without service:\n%s", table(append(header, "an open connection"), v.rows))
 }
 
-// table formats rows of tab-separated fields with a header. The first column has no header.
+// table formats rows of tab-separated fields with a header. The first column lacks a header.
 func table(header, rows []string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -50,7 +50,7 @@ func (s *site) breaks() []siteBreak {
 	add("dhcp-options", s.patches("Infra", fmt.Sprintf(gateway, "198.18.50.254"), fmt.Sprintf(gateway, "198.18.50.1")))
 	add("dhcp-servers", func(t *testing.T) { t.Cleanup(lab.OtherDHCP(t, vlan, "198.18.50")) })
 
-	// Packets are selected by raw bytes: their offsets from the UDP header are those of ARCOUNT, of the first four bytes of
+	// Packets are selected by raw bytes: their offsets from the UDP header select ARCOUNT, the first four bytes of
 	// the name, and of the type in a query for api.demo.lab.example.com; over TCP, from the TCP header with timestamps.
 	// An app that does not exist has a name of 10 bytes that begins with "test".
 	const (
@@ -180,7 +180,7 @@ func (s *site) drops(pod, device, match string) func(*testing.T) {
 	}
 }
 
-// patches returns a function that patches the object demo of one of our kinds.
+// patches returns a function that patches the object demo of one of oooi's kinds.
 func (s *site) patches(kind, patch, undo string) func(*testing.T) {
 	return func(t *testing.T) {
 		c, err := client.New(s.cp.RESTConfig(), client.Options{})

@@ -156,13 +156,13 @@ func (s *site) interruptions(v *serviceMonitor) []event {
 		{name: "a backend whose Service has no endpoint, or does not exist", run: func(t *testing.T) {
 			s.cp.MustApply(t, lab.Service("clusters-demo", "empty", 6443))
 			s.setup(t, infraWithBackend("kube-apiserver"))
-			s.expectFailure(infraWithBackend("nonesuch"), []string{"second.example.com:6443 led to Service clusters-demo/kube-apiserver before the change, and now Service clusters-demo/nonesuch does not exist"})(t)
-			s.expectFailure(infraWithBackend("empty"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "everything is rolled back to revision"})(t)
+			s.expectFailure(infraWithBackend("nonesuch"), []string{"the change moves second.example.com:6443 from Service clusters-demo/kube-apiserver: Service clusters-demo/nonesuch does not exist"})(t)
+			s.expectFailure(infraWithBackend("empty"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "rolled back to revision"})(t)
 			if routes := s.oooi(t, "routes", "demo", "-n", "clusters"); !strings.Contains(routes, "second.example.com") || strings.Contains(routes, "empty") {
 				t.Errorf("the routes after the rollback are:\n%s", routes)
 			}
 		}},
-		{name: "DNS that ends", disturbs: []string{"dns"}, run: s.expectFailure(infraWithoutMemory, []string{"everything is rolled back to revision"})},
+		{name: "DNS that ends", disturbs: []string{"dns"}, run: s.expectFailure(infraWithoutMemory, []string{"rolled back to revision"})},
 	}
 	for range lab.Length(2, 20) {
 		after := rand.N(25 * time.Second) // a rollout that fails takes longer

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// clusterDNS is a CoreDNS with the object names of kubeadm, which answers every name with NXDOMAIN.
+// clusterDNS is a CoreDNS with the object names of kubeadm, which returns NXDOMAIN for every name.
 const clusterDNS = `
 apiVersion: v1
 kind: ConfigMap

@@ -32,7 +32,7 @@ func (v *vm) dhcpClient(t *testing.T) *dhcpClient {
 }
 
 // ask sends a packet, and checks the type of the reply and that it has the VM's address. It does not retry, because the timeout of a
-// probe is shorter than that of the client.
+// probe is shorter than the client's.
 func (l *dhcpClient) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mods ...dhcpv4.Modifier) error {
 	p, err := dhcpv4.New(append(mods, dhcpv4.WithHwAddr(l.vm.mac))...)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 
 // Names and addresses outside of the cluster. No node, pod or VLAN has an address in their network.
 const (
-	outsideRegistry, unlisted       = "registry.example.com", "unlisted.outside.example" // the registry is that of the release image
+	outsideRegistry, unlisted       = "registry.example.com", "unlisted.outside.example" // the registry has the release image
 	registryServer, parentAddress   = "203.0.113.10:443", "203.0.113.20:3128"
 	outsideNetwork                  = "203.0.113.0/24"
 	pulledRepository, pulledVersion = "tools", "v1"
@@ -159,7 +159,7 @@ func TestEgress(t *testing.T) {
 	}
 	t.Logf("NXDOMAIN took %s ms", took[1])
 	s.checkEgressReport(t, size)
-	// The cluster's DNS is that of another test.
+	// The cluster's DNS belongs to another test.
 	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m", "--skip", "OOOI-DNS-004")
 	s.oooi(t, "-n", "clusters", "test", "demo", "--only", "egress")
 

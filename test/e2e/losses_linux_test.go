@@ -27,7 +27,7 @@ import (
 var soak = flag.Int("soak", 0, "rounds of failures that last as long as in production; 0 for one round of short ones")
 
 // maxTwoHolders is the maximum time during which two replicas may have the proxy's address, as in
-// docs/explanation/failover.md: the time for which a holder considers its Lease its own.
+// docs/explanation/failover.md: the time for which a holder relies on its Lease.
 const maxTwoHolders = 10 * time.Second
 
 // drainTime is how long open connections may continue when a replica of replicatedInfra is terminated.
@@ -121,7 +121,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 		{name: "a proxy that ends, rolled back", extra: true, closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
 			infraWithoutMemory := lab.Merge(replicatedInfra, "spec: {infraComponents: {proxy: {resources: {limits: {memory: 8Mi}}}}}")
-			c.expectFailure(infraWithoutMemory, []string{"everything is rolled back to revision"})(t)
+			c.expectFailure(infraWithoutMemory, []string{"rolled back to revision"})(t)
 		}},
 		{name: "node drained", planned: true, extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
 			t.Helper()
@@ -133,9 +133,9 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	}
 }
 
-// TestTwoNodes expects doctor to report faults of the floating address, and injects each loss of a site with two nodes, while VMs query both DNS servers, request
-// addresses from both DHCP servers and connect through the proxy. Service of one replica must continue. One
-// of the VMs resolves the proxy's name only once, at the beginning.
+// TestTwoNodes expects doctor to report faults of the floating address, and injects each loss of a site with two nodes, while VMs
+// query both DNS servers, request addresses from both DHCP servers and connect through the proxy. Service of one replica must
+// continue. One of the VMs resolves the proxy's name only once, at the beginning.
 func TestTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
 	c.serveClusterDNS(t, c.nodes[0])
@@ -303,7 +303,7 @@ func (o *lossTest) verifyTwoNodes(t *testing.T) {
 	before := o.everything(t)
 	lab.Await(t, "all scenarios about one hosted cluster to pass", func() string {
 		want := []string{"isolation-names skip", "isolation-proxy skip", "isolation-addresses skip"}
-		if got := o.verify(t, "--skip", "egress").notPassed(); !slices.Equal(got, want) { // the site has no registry
+		if got := o.verify(t, "--skip", "egress").notPassed(); !slices.Equal(got, want) { // the site lacks a registry
 			return fmt.Sprintf("not passed: %q, want %q", got, want)
 		}
 		return ""

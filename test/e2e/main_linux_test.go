@@ -17,10 +17,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// vlan is the bridge of the VLAN of nodes and VMs, and secondVLAN that of another one.
+// vlan is the bridge of the VLAN of nodes and VMs, and secondVLAN another VLAN's bridge.
 const vlan, secondVLAN = "vlan50", "vlan51"
 
-// tools are commands that the tests need in addition to those of a node: for images and on machines.
+// tools are commands that the tests need in addition to a node's commands: for images and on machines.
 var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "openssl"}
 
 // network has the API server's address, and those outside of the cluster.

@@ -57,7 +57,7 @@ type snapshot struct {
 	images        map[string]bool // in the mirror, by digest
 }
 
-// A disconnected is a site whose node pulls images from a mirror that has its own CA and requires credentials.
+// A disconnected is a site whose node pulls images from a mirror that has a separate CA and requires credentials.
 type disconnected struct {
 	*site
 

@@ -26,7 +26,7 @@ const (
 	dhcpAddress = "198.18.50.5"
 )
 
-// demo names the hosted cluster's objects, and inVMs those of its VMs. Multus isolates namespaces, so the network has a
+// demo names the hosted cluster's objects, and inVMs its VMs' objects. Multus isolates namespaces, so the network has a
 // NetworkAttachmentDefinition in each.
 var (
 	demo          = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.50", Network: vlan}
@@ -211,7 +211,7 @@ func TestSetup(t *testing.T) {
 		}
 	}
 
-	// Names resolve on the VLAN, and each leads to its own server.
+	// Names resolve on the VLAN, and each leads to its server.
 	vlanServer(t, s.ca, shop)
 	var script, want strings.Builder
 	for _, c := range append(controlPlane, apps) {

@@ -27,7 +27,7 @@ func documentedProxy(t *testing.T) string {
 	return text.String()
 }
 
-// TestStandaloneProxy sets up proxies without an Infra: that of the earlier operator's guide, whose network is a bridge
+// TestStandaloneProxy sets up proxies without an Infra: the proxy in the earlier operator's guide, whose network is a bridge
 // here, and the example of the documentation at another address. A machine on the VLAN connects through them.
 func TestStandaloneProxy(t *testing.T) {
 	s := &site{cp: cluster(t), ca: lab.NewCA(t), dir: t.TempDir(), down: true}
@@ -43,7 +43,7 @@ func TestStandaloneProxy(t *testing.T) {
 			hosted.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "192.0.2.86:6443", api).Addr(), "")+
 			hosted.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "192.0.2.87:6443", oauth).Addr(), "")+
 			strings.ReplaceAll(tools.Backend("registry", 5000, s.ca.TLSBackend(t, "192.0.2.88:5000", registry).Addr(), ""), "test-tools", "tools"))
-	t.Cleanup(func() { // other tests have a HostedCluster of their own
+	t.Cleanup(func() { // other tests create a separate HostedCluster
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		lab.Report(t, s.cp.DeleteYAML(ctx, []byte(hosted.YAML())))

@@ -132,7 +132,7 @@ func TestUpgrade(t *testing.T) {
 	t.Run("control newer than daemons", func(t *testing.T) {
 		daemons := s.containers(t)
 		v.measure(t, event{name: "upgrade of control alone", disturbs: []string{"proxy"}, run: func(t *testing.T) { s.setup(t, edge) }})
-		for component, ids := range s.containers(t) { // those of the other proxy as well
+		for component, ids := range s.containers(t) { // including the other proxy's
 			for _, id := range daemons[component] {
 				if !slices.Contains(ids, id) {
 					t.Errorf("setup of another proxy replaced container %s of %s", id, component)

@@ -158,7 +158,7 @@ func TestWorkerJoins(t *testing.T) {
 	hosted.MustApply(t, fmt.Sprintf(guestObjects, appsPool, indent(certificate), indent(key)))
 	existing := listObjects(t, hosted)
 
-	// The VLAN has no NetworkAttachmentDefinition yet.
+	// The VLAN lacks a NetworkAttachmentDefinition until then.
 	lab.Must(t, s.cp.DeleteYAML(t.Context(), []byte("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: vlan50, namespace: clusters}}")))
 	s.setup(t, hostedInfra, "--make-network", "bridge="+vlan, "--cluster-dns", "patch")
 	s.syncClusterDNS(t)

@@ -147,7 +147,7 @@ func (r *Running) background(call func(context.Context)) {
 // query resolves a name by DNS again and again.
 func (r *Running) query(name string) {
 	r.background(func(ctx context.Context) {
-		_, _, _ = new(dns.Client).ExchangeContext(ctx, new(dns.Msg).SetQuestion(name, dns.TypeA), "192.0.2.3:53") // an error if DNS has no answer
+		_, _, _ = new(dns.Client).ExchangeContext(ctx, new(dns.Msg).SetQuestion(name, dns.TypeA), "192.0.2.3:53") // an error if DNS does not respond
 	})
 }
 
@@ -289,7 +289,7 @@ func (r *Running) exhaustConnections() {
 	})
 	limited := regexp.MustCompile(`(max_active_downstream_connections: )[^\n]*`).ReplaceAll(before, []byte(`${1}"4"`))
 	if bytes.Equal(limited, before) {
-		r.Fatal("Envoy's configuration has no connection limit")
+		r.Fatal("Envoy's configuration lacks a connection limit")
 	}
 	restart(limited)
 	for range 8 {

@@ -22,7 +22,7 @@ type NodeSite struct {
 	Freeze func(t *testing.T, pod, container string) (thaw func())
 	// Kill kills the processes of a container in namespace clusters.
 	Kill func(t *testing.T, pod, container string)
-	// InNetworkOf runs a command in the network namespace of a pod in namespace clusters, and OnNode in that of the node.
+	// InNetworkOf runs a command in the network namespace of a pod in namespace clusters, and OnNode in the node's network namespace.
 	InNetworkOf func(t *testing.T, pod string, line ...string)
 	OnNode      func(t *testing.T, line ...string)
 	// Unplug disconnects the node's cable to the VLAN.

@@ -47,7 +47,8 @@ func objectGroup(r *Running) Group {
 			r.addVM("worker-x", "02:00:00:00:00:99", time.Now())
 			r.addVM("worker-y", "02:00:00:00:00:99", time.Now())
 		}},
-		{Name: "VM lacks the label of its cluster", Want: "DHCP-011 fail", Says: "label vmi worker-l --overwrite hypershift.openshift.io/infra-id=demo-x7k2p", Break: func() {
+		{Name: "VM lacks the label of its cluster", Want: "DHCP-011 fail", Says: "label vmi worker-l --overwrite " +
+			"hypershift.openshift.io/infra-id=demo-x7k2p", Break: func() {
 			r.addVM("worker-l", "02:00:00:00:00:97", time.Now(), "metadata: {labels: null}")
 		}},
 		{Name: "VM has no lease", Want: "DHCP-005 fail", Says: "has no DHCP lease", Break: func() { r.addVM("worker-n", "02:00:00:00:00:96", longAgo) }},
@@ -59,7 +60,8 @@ func objectGroup(r *Running) Group {
 			r.Patch(hostedCluster, `{"spec": {"release": {"image": "registry.`+RunningDomain+`/release:4.20"}}}`)
 		}},
 		{Name: "Service of a deleted Infra exists", Want: "OLD-002 warn", Says: "teardown gone", Break: func() {
-			r.Add(lab.Service("clusters", "gone-dns", 53, "metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/gone}}"))
+			r.Add(lab.Service("clusters", "gone-dns", 53, "metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: "+
+				"{hostedcluster.densityops.com/infra: clusters/gone}}"))
 		}},
 		{Name: "container of the proxy ran out of memory", Want: "POD-003 warn", Says: "OOMKilled", Break: func() {
 			r.PatchStatus("v1 Pod clusters/demo-proxy-0", `{"status": {"containerStatuses": [`+
@@ -68,9 +70,13 @@ func objectGroup(r *Running) Group {
 		{Name: "annotation of a VM reserves the gateway's address", Want: "DHCP-010 warn", Says: "worker-g", Break: func() {
 			r.addVM("worker-g", "02:00:00:00:00:98", time.Now(), "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1}}")
 		}},
-		{Name: "cluster's DNS does not forward", Want: "DNS-004 warn", Break: func() { r.Patch("operator.openshift.io/v1 DNS default", `{"spec": {"servers": []}}`) }},
+		{Name: "cluster's DNS does not forward", Want: "DNS-004 warn", Break: func() {
+			r.Patch("operator.openshift.io/v1 DNS "+
+				"default", `{"spec": {"servers": []}}`)
+		}},
 		{Name: "Service of the proxy has the endpoint of another client", Want: "SVC-001 warn", Break: func() {
-			r.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: theirs, namespace: clusters, labels: {kubernetes.io/service-name: demo-proxy}}\n" +
+			r.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: theirs, namespace: clusters, labels: {kubernetes.io/service-name: " +
+				"demo-proxy}}\n" +
 				"addressType: IPv4\nports: [{name: https, port: 443}]\nendpoints: [{addresses: [10.128.0.99]}]\n")
 		}},
 	}}
@@ -84,7 +90,10 @@ func clusterGroup(r *Running) Group {
 			r.Patch("v1 Service clusters/demo-dns", `{"spec": {"selector": {"app": "other"}}}`)
 		}},
 		{Name: "StatefulSet of DHCP does not exist", Want: "INF-002 fail", Says: "StatefulSet", Break: func() { r.Remove("apps/v1 StatefulSet clusters/demo-dhcp") }},
-		{Name: "NetworkPolicy of DHCP does not exist", Want: "INF-002 fail", Says: "NetworkPolicy", Break: func() { r.Remove("networking.k8s.io/v1 NetworkPolicy clusters/demo-dhcp") }},
+		{Name: "NetworkPolicy of DHCP does not exist", Want: "INF-002 fail", Says: "NetworkPolicy", Break: func() {
+			r.Remove("networking.k8s.io/v1 NetworkPolicy " +
+				"clusters/demo-dhcp")
+		}},
 		{Name: "DHCP ranges are full", Want: "DHCP-002 fail", Says: "all 20 addresses", Break: r.leaseAll},
 	}}
 }
@@ -116,7 +125,7 @@ func networkGroup(r *Running) Group {
 func apiGroup(r *Running) Group {
 	return Group{Name: "API", Faults: []Fault{
 		{Name: "CustomResourceDefinition does not exist", Want: "API-001 fail", Says: "does not exist", Break: r.removeProxyServers},
-		{Name: "another client holds the Lease of control", Want: "CTL-004 fail", Says: `"me", which is no replica of control`, Break: r.takeControlLease},
+		{Name: "another client holds the Lease of control", Want: "CTL-004 fail", Says: `"me" holds the Lease`, Break: r.takeControlLease},
 		{Name: "hosted cluster rejects the credentials of control", Want: "APP-001 fail", Says: "KubeconfigRejected", Break: func() {
 			r.Undo(func() { r.restartControl(func() {}) }) // it would use the new one after a while
 			const secret = "v1 Secret clusters/demo-admin-kubeconfig"
@@ -179,7 +188,7 @@ func (r *Running) removeProxyServers() {
 	r.Remove(crd)
 }
 
-// moveApps assigns another address to the apps Service, at which the ingress router answers as well.
+// moveApps assigns another address to the apps Service, at which the ingress router also responds.
 func (r *Running) moveApps(address string) {
 	r.Helper()
 	assign := func(address string) {

@@ -30,7 +30,7 @@ type Running struct {
 	HostedClient client.Client
 	// Network has the binaries.
 	Network *lab.Network
-	// Pods are the running pods by component; those of control are control and control2.
+	// Pods are the running pods by component; control's pods are control and control2.
 	Pods map[string]*lab.Pod
 	// Backends are the servers of the hosted control plane and of applications, by Service.
 	Backends map[string]*lab.Backend
@@ -206,7 +206,7 @@ func (r *Running) start() {
 	})
 }
 
-// forwardServices forwards queries to the cluster IP of DNS and connections to that of the proxy to their pods, as kube-proxy
+// forwardServices forwards queries to the cluster IP of DNS and connections to the proxy's cluster IP to their pods, as kube-proxy
 // does.
 func (r *Running) forwardServices() {
 	r.Helper()

@@ -154,7 +154,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 var skipped = regexp.MustCompile(`(?m)^skip  .*\n`)
 
 // testMissingRights compares the output for a user without rights, and for one who may only read Infras, with a golden file:
-// which checks pass. It omits skipped checks; the reasons are those of OOOI-API-002.
+// which checks pass. It omits skipped checks; OOOI-API-002 has the reasons.
 func testMissingRights(t *testing.T, r *faults.Running) {
 	t.Helper()
 	r.T = t

@@ -133,7 +133,7 @@ func (cp *ControlPlane) forEachItem(ctx context.Context, objects []runtime.Objec
 	return nil
 }
 
-// setNamespace sets the namespace of a namespaced object that has none, and removes that of others. It retries for 10 seconds if
+// setNamespace sets the missing namespace of a namespaced object, and removes the namespace of cluster-scoped objects. It retries for 10 seconds if
 // discovery does not list the kind, because its CRD may have just been created.
 func (cp *ControlPlane) setNamespace(ctx context.Context, u *unstructured.Unstructured) error {
 	namespaced := false
@@ -174,7 +174,7 @@ func retryLimit(err error) time.Duration {
 		return 10 * time.Second // discovery lists a new CRD before its resources are served
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided IP is already allocated"):
 		// The ClusterIP of a deleted Service can stay allocated for a while. The likely cause is that the API
-		// server's repair loop sees the deletion of the IPAddress before that of the Service and creates it
+		// server's repair loop sees the deletion of the IPAddress before the Service's and creates it
 		// again.
 		return WaitTimeout
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Attach returns a control plane that another process runs, perhaps on another host, so that StartNode can
-// add nodes to it there. Config must be that of the control plane, and its Dir a copy of the control plane's
+// add nodes to it there. Config must be the control plane's, and its Dir a copy of the control plane's
 // folder. The CRD NetworkAttachmentDefinition must be installed.
 func Attach(config Config) (*ControlPlane, error) {
 	cp := &ControlPlane{config: config.withDefaults(), dir: config.Dir, attached: true, launcher: newLauncher()}

@@ -11,7 +11,7 @@ import (
 )
 
 // A Right is a verb on a resource, granted or used. It is for one object if it has a name, and for all
-// namespaces if it has no namespace.
+// namespaces without a namespace.
 type Right struct {
 	Verb, Group, Resource, Namespace, Name string
 }

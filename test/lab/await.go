@@ -28,7 +28,7 @@ func Await(tb testing.TB, what string, check func() string) {
 	}
 }
 
-// Poll is Await for a condition that has no description.
+// Poll is Await for a condition without a description.
 func Poll(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	Await(tb, what, func() string {

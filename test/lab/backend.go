@@ -106,7 +106,7 @@ func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backen
 // http1 is the name of HTTP/1.1 in ALPN.
 const http1 = "http/1.1"
 
-// HTTPBackend starts a backend for HTTP/1.1 without TLS. It answers every request with its name, and the
+// HTTPBackend starts a backend for HTTP/1.1 without TLS. It responds to every request with its name, and the
 // method, host and path of the request, one a line. It accepts upgrades to any protocol; then it sends its
 // name and echoes.
 func HTTPBackend(tb testing.TB, address, name string) *Backend {

@@ -59,7 +59,7 @@ func CheckoutSum(root string) string { return fmt.Sprintf("%x", sha256.Sum256([]
 
 // BuildOwn builds all binaries that Binary returns.
 func BuildOwn(ctx context.Context, logf Logf) error {
-	logf.printf("building our daemons with the race detector")
+	logf.printf("building oooi's daemons with the race detector")
 	for _, binaries := range []map[string]string{ownDaemons, ownTools} {
 		for name := range binaries {
 			if err := buildOwn(ctx, name); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // buildOnce calls build for a file in the lab's folder, unless the file was built from the same sum.
-// Concurrent calls, including those of other processes, build it once.
+// Concurrent calls, including calls of other processes, build it once.
 func buildOnce(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
 	if upToDate(binary, sum) {
 		return nil

@@ -27,7 +27,7 @@ type EnvoyConfig struct {
 	Bootstrap []byte
 	// Args are additional arguments of Envoy, such as --service-node.
 	Args []string
-	// Binary is the path of Envoy. The default is that of FindEnvoy.
+	// Binary is the path of Envoy. The default is FindEnvoy's path.
 	Binary string
 	// Unready makes Start return as soon as the admin interface responds. It is for an Envoy that does not
 	// become ready, or only after further actions of the caller.
@@ -91,7 +91,7 @@ func adminSocket(bootstrap []byte) (string, error) {
 		return "", fmt.Errorf("reading the bootstrap configuration: %w", err)
 	}
 	if b.Admin.Address.Pipe.Path == "" {
-		return "", errors.New("the bootstrap configuration has no admin.address.pipe.path")
+		return "", errors.New("the bootstrap configuration lacks admin.address.pipe.path")
 	}
 	return b.Admin.Address.Pipe.Path, nil
 }
@@ -129,7 +129,7 @@ func envoyArgs(dir string, args []string) []string {
 // WithDescriptors returns cmd with a limit of open file descriptors.
 func WithDescriptors(limit int, cmd *exec.Cmd) *exec.Cmd {
 	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), cmd.Path}, cmd.Args[1:]...)
-	return exec.Command("sh", args...) //nolint:noctx // the caller's command has no context either
+	return exec.Command("sh", args...) //nolint:noctx // the caller's command also lacks a context
 }
 
 // ValidateEnvoy validates a bootstrap configuration with Envoy's mode "validate".

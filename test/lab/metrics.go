@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Metric returns the sum of a metric's series on a page in Prometheus' text format, or 0 if it has none. The metric is NAME or
-// NAME{LABELS}; LABELS are pairs such as reason="x" that a series must have. It fails the test if the page is empty.
+// Metric returns the sum of a metric's series in Prometheus' text format, or 0 without series. The metric is NAME or
+// NAME{LABELS}; LABELS are pairs such as reason="x" that a series must have. It fails the test if the text is empty.
 func Metric(tb testing.TB, page []byte, metric string) (total float64) {
 	tb.Helper()
 	if len(page) == 0 {

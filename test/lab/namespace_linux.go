@@ -21,7 +21,7 @@ import (
 )
 
 // A Namespace is a network namespace that stands for a machine, a Pod or a router. It exists while its file
-// is open or a process is in it. A nil Namespace is that of this process.
+// is open or a process is in it. A nil Namespace is this process's namespace.
 type Namespace struct{ file *os.File }
 
 // The main thread stays in this process's network, because /proc/PID/ns/net is the namespace of that thread.
@@ -156,7 +156,7 @@ func restoringNamespace(f func() error) (err error) {
 	previous, err := os.Open(threadNamespace)
 	if err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("finding our network namespace: %w", err)
+		return fmt.Errorf("finding the process's network namespace: %w", err)
 	}
 	defer func() {
 		restored := unix.Setns(int(previous.Fd()), unix.CLONE_NEWNET)
@@ -232,7 +232,7 @@ func (e *End) awaitCarrier() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("creating a cable: interface %s has no carrier after %s", e.Device, startTimeout)
+	return fmt.Errorf("creating a cable: interface %s lacks a carrier after %s", e.Device, startTimeout)
 }
 
 // attachToBridge attaches the interface to its bridge.

@@ -34,7 +34,7 @@ import (
 //
 // API servers reject loopback addresses as endpoints, but accept addresses of Ranges.
 type Network struct {
-	// Ranges are prefixes all of whose addresses are local to the network, like those of loopback.
+	// Ranges are prefixes all of whose addresses are local to the network, like loopback's.
 	Ranges []string
 	// Blackholes are IPv4 prefixes to which every packet is dropped silently, as behind a firewall.
 	Blackholes []string

@@ -23,7 +23,7 @@ type NodeConfig struct {
 	// For each VLAN there is a bridge on every node, for Pods, and one in the test's network, for machines
 	// (NewMachine). Cables connect the nodes' bridges to the latter.
 	Bridges []string
-	// VM makes the node a simulated VM called Name, which has no other network.
+	// VM makes the node a simulated VM called Name, without other networks.
 	VM *NodeVM
 	// Images are names of built images, which are imported while the node starts.
 	Images []string
@@ -32,7 +32,7 @@ type NodeConfig struct {
 	RegistryCAs map[string][]byte
 }
 
-// A Node runs Pods with containerd, runc, kubelet, kube-proxy and CNI with Multus. It has its own namespaces,
+// A Node runs Pods with containerd, runc, kubelet, kube-proxy and CNI with Multus. It has separate namespaces,
 // and leaves no processes, mounts or files on the host, however it ends.
 type Node struct {
 	config NodeConfig
@@ -118,12 +118,12 @@ func (n *Node) check() error {
 	case err != nil || address.IsLoopback():
 		return fmt.Errorf("nodes cannot reach the API server at %s; set Config.Address to an address of the Network", n.cp.config.Address)
 	case !n.cp.config.ControllerManager || !n.cp.config.Scheduler:
-		return errors.New("the control plane has no controller manager or no scheduler; set Config.ControllerManager and Config.Scheduler")
+		return errors.New("the control plane lacks a controller manager or a scheduler; set Config.ControllerManager and Config.Scheduler")
 	}
 	return nil
 }
 
-// ready returns an error unless the Node is ready and has no taints.
+// ready returns an error unless the Node is ready and without taints.
 func (n *Node) ready(ctx context.Context) error {
 	client, err := kubernetes.NewForConfigAndClient(n.cp.RESTConfig(), n.cp.clients.http)
 	if err != nil {

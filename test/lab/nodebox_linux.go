@@ -116,7 +116,7 @@ func (b *box) startSweeper() error {
 	return err
 }
 
-// mount mounts the box's own folders and files over those of the host that the node's components would
+// mount mounts the box's folders and files over the host's that the node's components would
 // change.
 func (b *box) mount(ctx context.Context) error {
 	mounts := [][]string{

@@ -42,7 +42,7 @@ func ParseYAML(stream []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// toUnstructured converts an object of any Go type, or the items of a List. If the object has no apiVersion
+// toUnstructured converts an object of any Go type, or the items of a List. If the object lacks apiVersion
 // and kind, its type must be in client-go's scheme.
 func toUnstructured(object runtime.Object) ([]*unstructured.Unstructured, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// OtherDHCP starts another DHCP server on a bridge, such as that of a router. It has the address with the host number 239
+// OtherDHCP starts another DHCP server on a bridge, such as a router's. It has the address with the host number 239
 // in the network, which is given by its first three numbers.
 func OtherDHCP(t *testing.T, bridge, network string) (stop func()) {
 	t.Helper()

@@ -40,7 +40,7 @@ type OVNPort struct {
 
 // PortOf returns the port that OVN-Kubernetes creates for a selection of a network, where definition is the
 // configuration in the NetworkAttachmentDefinition. It returns an error if OVN-Kubernetes rejects the pod. It
-// follows config.ParseNetConf and util.ValidateNetConf for the definition, and
+// implements config.ParseNetConf and util.ValidateNetConf for the definition, and
 // pod.allocatePodAnnotationWithRollback for the selection.
 func PortOf(definition string, s NetworkSelection) (OVNPort, error) {
 	var list struct{ Plugins []json.RawMessage }

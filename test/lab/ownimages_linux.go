@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// OooiImage returns an image with the same files and user as that of a release, for this host's architecture. binaries
+// OooiImage returns an image with the same files and user as a release's image, for this host's architecture. binaries
 // maps the names of the binaries in the image to local paths.
 func OooiImage(name string, binaries map[string]string) Image {
 	files := map[string]string{"etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}

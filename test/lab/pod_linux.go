@@ -25,7 +25,7 @@ type PodRunner struct {
 	ControlPlane *ControlPlane
 	Client       kubernetes.Interface
 	// Network is the Pod's network namespace. If it is nil, all Pods share the network of the test, where
-	// each has an address of its own. A Pod with its own network also gets its sysctls, and its containers
+	// each has a separate address. A Pod with its own network also gets its sysctls, and its containers
 	// run with only their own capabilities, but as root, because the files belong to the test's user.
 	Network *Namespace
 	// Programs are the files of the images: from paths in a container to local paths.

@@ -22,7 +22,7 @@ const (
 // A Probe sends a request at a constant rate, and records the results. It does not wait for the answer to the previous request.
 type Probe struct {
 	Name      string
-	Component string // that answers
+	Component string // that responds
 	Ask       func(context.Context) error
 	// Every and Timeout replace ProbeInterval and ProbeTimeout, unless they are zero.
 	Every, Timeout time.Duration

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A launcher starts all processes from one OS thread of its own. For processes that are killed with their
+// A launcher starts all processes from one dedicated OS thread. For processes that are killed with their
 // parent (see dieWithParent), the parent is the thread that started them, and the Go runtime may end its
 // threads at any time.
 type launcher struct{ jobs chan func() }
@@ -29,7 +29,7 @@ func newLauncher() *launcher {
 }
 
 // dieWithParent returns attributes with which the kernel kills the process when its parent ends for any
-// reason. A process group of its own protects it from Ctrl-C, so that Stop decides when it ends.
+// reason. A separate process group protects it from Ctrl-C, so that Stop decides when it ends.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

@@ -32,7 +32,7 @@ type program struct {
 }
 
 // These functions return the path of a binary. They build the binary if it is missing or out of date; concurrent calls,
-// including those of other processes, build it once.
+// including calls of other processes, build it once.
 var (
 	// Build builds the binary that contains etcd and all Kubernetes components.
 	Build = program{name: "controlplane", what: "etcd and the components of Kubernetes", pkg: "./controlplane"}.build

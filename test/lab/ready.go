@@ -37,7 +37,7 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 func await(ctx context.Context, what string, failure func() error, logs func() string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var last error // the last error, unless it is only that of the context
+	var last error // the last error, unless it is only the context's
 	for {
 		err := try(ctx)
 		if last == nil || ctx.Err() == nil {

@@ -113,7 +113,7 @@ spec:
 `, name, s.namespace(), s.name(), s.qualifiedNetwork()), changes...)
 }
 
-// VirtualMachine returns a VirtualMachine of the hosted cluster, which has no spec because the CRD requires none.
+// VirtualMachine returns a VirtualMachine of the hosted cluster, without spec, which the CRD does not require.
 func (s Site) VirtualMachine(name string, changes ...string) string {
 	return Merge(fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: %s, namespace: %s}}",
 		name, s.ControlPlaneNamespace()), changes...)

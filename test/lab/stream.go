@@ -17,7 +17,7 @@ type Stream struct {
 
 	mu     sync.Mutex
 	err    error       // why the stream ended
-	echoes []time.Time // times at which echoes arrived; the last one is that of the end, if the stream has ended
+	echoes []time.Time // times at which echoes arrived; the last one is the end, if the stream has ended
 }
 
 // NewStream sends on a connection, at an interval, until the stream ends or is closed.

@@ -105,7 +105,7 @@ func acceleration() (accelerator, processor string) {
 	return "tcg,thread=multi", "Westmere"
 }
 
-// startQEMU starts a QEMU process for the VM, with new tap interfaces and files of its own.
+// startQEMU starts a QEMU process for the VM, with new tap interfaces and files.
 func (vm *VM) startQEMU(more ...string) (*process, error) {
 	vm.starts++
 	accelerator, processor := acceleration()

@@ -23,7 +23,7 @@ import (
 
 // A Publisher builds releases, pushes their images and charts to a registry, and serves their files.
 type Publisher struct {
-	// Registry is the host and port of an OCI registry in memory. It has no referrers API, as many registries do not.
+	// Registry is the host and port of an OCI registry in memory. It lacks the referrers API, like many registries.
 	Registry string
 	// Files is the URL of a file server with the folder Folder.
 	Files, Folder string

@@ -442,7 +442,7 @@ func (s *site) refusals(checkout, key string) {
 			s.Errorf("release %q: %v, want %q", flags, err, want)
 		}
 	}
-	refused("a release is signed", "-version", version)
+	refused("releases require a signature", "-version", version)
 	refused("does not have the tag v0.8.0", "-version", "v0.8.0", "-key", key)
 	worktree := filepath.Join(s.TempDir(), "worktree")
 	s.run(checkout, nil, "git", "worktree", "add", "--quiet", worktree)

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unreleasedImage is the image in charts and manifests of the repository. No such tag exists: a release replaces it by
+// unreleasedImage is the image in the repository's charts and manifests. Its tag does not exist: a release replaces it by
 // the image's digest.
 const unreleasedImage = "ghcr.io/densityops/oooi:unreleased"
 
@@ -51,7 +51,7 @@ func (r *release) packageChart(name string) (*chart, error) {
 		}
 	}
 	if metadata["version"] != c.version || metadata["appVersion"] != r.version {
-		return nil, fmt.Errorf("chart %s: Chart.yaml has no version and appVersion to replace", name)
+		return nil, fmt.Errorf("chart %s: Chart.yaml lacks version or appVersion", name)
 	}
 	if c.archive, err = tarGz(r.source.time, files); err != nil {
 		return nil, fmt.Errorf("packaging chart %s: %w", name, err)
@@ -79,7 +79,7 @@ func chartImage(metadata map[string]any, archive []byte, annotations map[string]
 	return image, nil
 }
 
-// An artifact is an image whose configuration is not that of a container.
+// An artifact is an image whose configuration does not describe a container.
 type artifact struct {
 	v1.Image
 	config      []byte
@@ -109,8 +109,8 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 	return a.Image.LayerByDigest(digest)
 }
 
-// stampedFiles returns the files of a folder, as below the folder to of an archive, with the release's image. It returns
-// an error if no file has the image.
+// stampedFiles returns the files of a folder, with paths below the folder to of an archive, and with the release's image. It
+// returns an error if no file contains the image.
 func (r *release) stampedFiles(folder, to string) ([]file, error) {
 	var files []file
 	stamped := false
@@ -126,7 +126,7 @@ func (r *release) stampedFiles(folder, to string) ([]file, error) {
 		return err
 	})
 	if err == nil && !stamped {
-		err = errors.New("no file has the image " + unreleasedImage)
+		err = errors.New("no file contains the image " + unreleasedImage)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", folder, err)

@@ -28,8 +28,7 @@ import (
 // programs are the main packages of the image by name. A pod's command chooses one.
 var programs = []struct{ name, pkg string }{{"coredhcp", "./coredhcpbuild"}, {"coredns", "./corednsbuild"}, {"xdsd", "./xdsd"}}
 
-// certificates returns the certificates of public authorities as PEM: those of Mozilla, in the version that go.mod
-// pins.
+// certificates returns the certificates of public authorities as PEM: Mozilla's, in the version that go.mod pins.
 func certificates() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -99,7 +98,7 @@ type containerImage struct{ v1.Image }
 // ArtifactType returns "".
 func (containerImage) ArtifactType() (string, error) { return "", nil }
 
-// annotationsOf returns the OCI annotations of what is built from the source; images have the same as labels.
+// annotationsOf returns the OCI annotations of artifacts that are built from the source; images have them as labels, too.
 func (s *source) annotationsOf(title, description, version string) map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       title,
@@ -139,7 +138,7 @@ func referrer(subject partial.Describable, artifactType string, content []byte, 
 	return referring, nil
 }
 
-// writeLayout writes the image, with the name oooi, and what refers to it to an OCI layout.
+// writeLayout writes the image, with the name oooi, and its referrers to an OCI layout.
 func writeLayout(dir string, index v1.ImageIndex, referrers []v1.Image) error {
 	path, err := layout.Write(dir, empty.Index)
 	if err == nil {
@@ -156,8 +155,8 @@ func writeLayout(dir string, index v1.ImageIndex, referrers []v1.Image) error {
 	return nil
 }
 
-// pushAll pushes an image or a chart with a tag, and what refers to it. The tag comes last, so that an interrupted push
-// leaves no tag without a signature. Credentials are those of 'docker login' or 'crane auth login'.
+// pushAll pushes an image or a chart with a tag, and its referrers. The tag comes last, so that an interrupted push leaves no
+// tag without a signature. It uses the credentials of 'docker login' or 'crane auth login'.
 func pushAll(ctx context.Context, reference string, what remote.Taggable, referrers []v1.Image) error {
 	tag, err := name.NewTag(reference)
 	if err != nil {
@@ -181,7 +180,7 @@ func pushAll(ctx context.Context, reference string, what remote.Taggable, referr
 	}
 	for _, r := range referrers {
 		if err := pushReferrer(tag, r, options); err != nil {
-			return fmt.Errorf("pushing what refers to %s: %w", reference, err)
+			return fmt.Errorf("pushing referrers of %s: %w", reference, err)
 		}
 	}
 	if err := remote.Tag(tag, what, options...); err != nil {
@@ -200,7 +199,7 @@ func pushReferrer(tag name.Tag, r v1.Image, options []remote.Option) error {
 	if err := remote.Write(ref, r, options...); err != nil {
 		return err
 	}
-	// Write does nothing if an interrupted push has left the manifest. Put adds it to the list of referrers then, too.
+	// Write does nothing if an interrupted push has left the manifest. Put also adds it to the list of referrers in this case.
 	return remote.Put(ref, r, options...)
 }
 
@@ -228,12 +227,12 @@ func runImage(ctx context.Context, o options) error {
 	return err
 }
 
-// A builtImage is an image with what it was built from.
+// A builtImage is an image with its binaries and source.
 type builtImage struct {
 	index    v1.ImageIndex
 	digest   v1.Hash
 	binaries []binary
-	// version is the one that the go command has recorded in the binaries: the tag, or one of the commit.
+	// version is the version that the go command has recorded in the binaries: the tag, or a version derived from the commit.
 	version string
 }
 

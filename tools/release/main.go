@@ -20,7 +20,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "dist", "folder for the results, which is replaced")
 	flag.StringVar(&o.registry, "registry", "ghcr.io/densityops", "prefix of the repositories oooi and charts/NAME")
 	flag.StringVar(&o.url, "url", "https://github.com/densityops/oooi/releases/download", "URL below which VERSION/FILE is downloaded")
-	flag.StringVar(&o.envoy, "envoy", envoyImage, "image of Envoy; its digest is read from the registry unless it is part of the name")
+	flag.StringVar(&o.envoy, "envoy", envoyImage, "Envoy image; its digest is read from the registry unless the name contains it")
 	flag.StringVar(&o.key, "key", "", "file with the private key for signatures, as PEM; COSIGN_PASSWORD decrypts a key of cosign")
 	flag.BoolVar(&o.push, "push", false, "push the image and the charts")
 	flag.StringVar(&o.image, "image", "", "build only the image of the working tree, with this name")
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// envoyImage is the image of Envoy that the release was tested with: kubectl-oooi/internal/release has the same.
+// envoyImage is the Envoy image with which the release was tested, as in kubectl-oooi/internal/release.
 const envoyImage = "docker.io/envoyproxy/envoy:distroless-v1.40.0"
 
 // options are the flags.

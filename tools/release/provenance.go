@@ -33,8 +33,8 @@ func signatureOf(digest v1.Hash) *statement {
 		PredicateType: signatureType, Predicate: struct{}{}}
 }
 
-// provenance returns how the subjects were built. It has no times and no identifier of the build, because another build
-// of the same commit has the same result.
+// provenance returns how the subjects were built. It omits times and an identifier of the build, because another build of
+// the same commit has the same result.
 func (r *release) provenance(subjects []resource) *statement {
 	ref := r.source.commit
 	if r.options.version != "" {

@@ -38,12 +38,12 @@ type release struct {
 	subjects     []resource
 }
 
-// A platform is one for which the plugin is built, and its archive.
+// A platform is a platform for which the plugin is built, with its archive.
 type platform struct {
 	OS, Arch, Binary, Archive, SHA256 string
 }
 
-// build builds the image first, because the plugin has its digest.
+// build builds the image first, because the plugin contains the image's digest.
 func (r *release) build(ctx context.Context) error {
 	image, err := r.source.buildImage(ctx, r.options.architectures)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *release) build(ctx context.Context) error {
 	}
 	r.version = image.version
 	if r.options.version != "" && r.version != r.options.version {
-		return fmt.Errorf("the go command derives version %s from the commit, not %s: is it another tag of the same commit?", r.version, r.options.version)
+		return fmt.Errorf("the go command derives version %s from the commit, not %s; check whether the commit has another tag", r.version, r.options.version)
 	}
 	repository := r.options.registry + "/oooi"
 	r.image = repository + "@" + image.digest.String()
@@ -127,7 +127,7 @@ func (r *release) finish(ctx context.Context, image *builtImage, bom []byte, cha
 		if !r.options.push {
 			continue
 		}
-		// Tags have no plus sign; Helm replaces it as well.
+		// Tags cannot contain a plus sign; Helm also replaces it.
 		if err := pushAll(ctx, r.options.registry+"/"+p.name+":"+strings.ReplaceAll(p.tag, "+", "_"), p.what, referrers); err != nil {
 			return err
 		}
@@ -164,11 +164,11 @@ func (r *release) signatures(what partial.Describable, provenance []byte) ([]v1.
 	return all, nil
 }
 
-// resolve returns an image by digest, which it reads from the registry if the name does not have it.
+// resolve returns an image by digest, which it reads from the registry unless the name contains it.
 func resolve(ctx context.Context, image string) (string, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return "", fmt.Errorf("image of Envoy: %w", err)
+		return "", fmt.Errorf("Envoy image: %w", err)
 	}
 	if _, ok := ref.(name.Digest); ok {
 		return image, nil

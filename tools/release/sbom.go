@@ -14,8 +14,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials returns the bill of materials of a component that consists of binaries, as CycloneDX JSON. The
-// modules are those that the go command has recorded in the binaries.
+// billOfMaterials returns the bill of materials of a component that consists of binaries, as CycloneDX JSON, with the
+// modules that the go command has recorded in the binaries.
 func billOfMaterials(subject cyclonedx.Component, binaries []binary, when time.Time) ([]byte, error) {
 	libraries := map[string]cyclonedx.Component{}
 	var programs []cyclonedx.Component

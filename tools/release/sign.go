@@ -16,8 +16,8 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 )
 
-// A signer signs with the key of the one who releases. Its signatures are those that cosign verifies with the public
-// key. They are deterministic (RFC 6979), so that a second build with the same key has the same bytes.
+// A signer signs with the release key. cosign verifies its signatures with the public key. Signatures are deterministic
+// (RFC 6979), so that a second build with the same key has the same bytes.
 type signer struct {
 	key *ecdsa.PrivateKey
 	// public is the public key as PEM, and hint its identifier in signatures.
@@ -29,7 +29,7 @@ type signer struct {
 func readSigner(o options) (*signer, error) {
 	if o.key == "" {
 		if o.version != "" {
-			return nil, errors.New("a release is signed: set KEY to the file with the private key, as PEM (openssl ecparam -genkey -name prime256v1 -noout " +
+			return nil, errors.New("releases require a signature; set KEY to the file with the private key, as PEM (openssl ecparam -genkey -name prime256v1 -noout " +
 				"-out oooi.key)")
 		}
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 type source struct {
 	root   string
 	commit string
-	// time is that of the commit or, if it is set, SOURCE_DATE_EPOCH. Files and images have no other time.
+	// time is the commit's time or, if set, SOURCE_DATE_EPOCH. Files and images have no other time.
 	time  time.Time
 	dirty bool
 	tags  []string
@@ -59,7 +59,7 @@ func readSource(ctx context.Context, root string) (*source, error) {
 	return s, err
 }
 
-// check returns an error if the checkout is not that of a release with the version. A snapshot has no version.
+// check returns an error if the checkout is not a release with the version; version is empty for a snapshot.
 func (s *source) check(version string) error {
 	switch {
 	case s.worktree:
@@ -67,7 +67,7 @@ func (s *source) check(version string) error {
 	case s.dirty:
 		return errors.New("the working tree has changes, so the version would not identify what is built; commit or stash them")
 	case version != "" && !slices.Contains(s.tags, version):
-		return fmt.Errorf("commit %s does not have the tag %s; create it with: git tag -s %s", s.commit[:12], version, version)
+		return fmt.Errorf("commit %s lacks tag %s; create it with: git tag -s %s", s.commit[:12], version, version)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *source) git(ctx context.Context, args ...string) (string, error) {
 type binary struct {
 	name, system, arch string
 	content            []byte
-	// info has the modules that it was built from, and the version of the commit.
+	// info has the binary's modules, and the version of the commit.
 	info *debug.BuildInfo
 }
 
@@ -96,7 +96,7 @@ func (s *source) goBuild(ctx context.Context, pkg, name, system, arch, ldflags s
 	//nolint:gosec // no shell
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=true", "-ldflags", "-s -w "+ldflags, "-o", path, pkg)
 	cmd.Dir = s.root
-	// Settings of the user must not change the result.
+	// User settings must not change the result.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=")
 	if _, err := output(cmd); err != nil {
 		return binary{}, fmt.Errorf("building %s for %s/%s: %w", pkg, system, arch, err)
@@ -111,7 +111,7 @@ func (s *source) goBuild(ctx context.Context, pkg, name, system, arch, ldflags s
 	return b, nil
 }
 
-// output runs a command. Its error has what the command printed to stderr.
+// output runs a command. Its error contains the command's stderr.
 func output(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError

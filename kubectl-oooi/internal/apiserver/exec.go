@@ -50,7 +50,7 @@ func Exec(ctx context.Context, config *rest.Config, pod types.NamespacedName, co
 	if err != nil {
 		return nil, fmt.Errorf("creating a SPDY client: %w", err)
 	}
-	// As in kubectl. A user without the right that WebSocket needs, get, may have the one that SPDY needs, create.
+	// As in kubectl. WebSocket requires permission get, and SPDY create; a user may have only one of them.
 	executor, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
@@ -59,7 +59,7 @@ func Exec(ctx context.Context, config *rest.Config, pod types.NamespacedName, co
 	}
 	var out, stderr bytes.Buffer
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &stderr})
-	if failed, ok := err.(exec.CodeExitError); ok { //nolint:errorlint // client-go returns it unwrapped
+	if failed, ok := err.(exec.CodeExitError); ok { //nolint:errorlint // client-go returns the error unwrapped
 		return nil, &CommandError{Stderr: strings.TrimSpace(stderr.String()), err: failed}
 	}
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Retry returns a wrapper for rest.Config.Wrap that retries requests while the API server does not answer or is overloaded, until
-// their context ends. Before the API server has answered for the first time, such a request fails immediately. It calls waiting
-// before the first retry, once for each outage. A request whose response was lost is sent again: a creation may return
-// AlreadyExists, and a deletion NotFound, for an object that it created or deleted.
+// Retry returns a wrapper for rest.Config.Wrap that retries requests while the API server does not respond or is overloaded, until
+// their context is done. Before the API server's first response, requests fail immediately. It calls waiting before the first retry of
+// each outage. Requests whose response was lost are sent again, so that a creation may return AlreadyExists, and a deletion NotFound,
+// although the first attempt succeeded.
 func Retry(waiting func(error)) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper { return &retrier{next: next, waiting: waiting} }
 }
@@ -35,8 +35,8 @@ type retrier struct {
 // retryInterval is the time between two attempts of a request.
 const retryInterval = 500 * time.Millisecond
 
-// RoundTrip implements http.RoundTripper. It calls waiting at most once for a request, even if other requests are answered in
-// between, as when only an admission webhook is unavailable.
+// RoundTrip implements http.RoundTripper. It calls waiting at most once for a request, even if other requests succeed
+// meanwhile, as when only an admission webhook is unavailable.
 func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx := request.Context()
 	for reported := false; ; reported = true {
@@ -52,7 +52,7 @@ func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 		case !r.answered.Load() || request.Body != nil && request.GetBody == nil:
 			return response, err
 		case !r.outage.Swap(true) && !reported:
-			r.waiting(fmt.Errorf("the API server at %s does not answer: %w", request.URL.Host, why))
+			r.waiting(fmt.Errorf("the API server at %s does not respond: %w", request.URL.Host, why))
 		}
 		select {
 		case <-ctx.Done():
@@ -71,8 +71,8 @@ func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// outageTexts are parts of responses with which an API server is starting, or does not reach etcd or a webhook, by status code.
-// One that is starting refuses requests before it has read the RBAC objects. Each part of a text must occur.
+// outageTexts are parts of responses from an API server that is starting, or cannot reach etcd or a webhook, by status code. All parts
+// of a text must occur. A starting API server rejects requests before it has read the RBAC objects.
 var outageTexts = map[int][][]string{
 	http.StatusForbidden:           {{"not yet ready to handle request"}, {"RBAC: clusterrole", "not found"}},
 	http.StatusInternalServerError: {{"etcd"}, {"failed calling webhook", "connect"}, {"ServerTimeout"}},
@@ -81,7 +81,7 @@ var outageTexts = map[int][][]string{
 	http.StatusGatewayTimeout:      {{}},
 }
 
-// outage returns why the API server is down, starting or overloaded; nil if it answered the request.
+// outage returns why the API server is down, starting or overloaded; nil if it handled the request.
 func outage(response *http.Response, err error) error {
 	if err != nil {
 		var network net.Error

@@ -48,7 +48,7 @@ func (c *command) completeFirst(args []string, kinds ...schema.GroupVersionKind)
 	return c.completeNames(kinds...)
 }
 
-// names returns the names of objects of a kind in the namespace; none if the cluster does not answer.
+// names returns the names of objects of a kind in the namespace; none if the cluster does not respond.
 func (c *command) names(ctx context.Context, kind schema.GroupVersionKind, options ...client.ListOption) []string {
 	if timeout := c.cluster.Timeout; *timeout == "" || *timeout == "0" {
 		*timeout = completionTimeout.String() // discovery requests do not use the context

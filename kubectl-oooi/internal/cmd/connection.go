@@ -38,7 +38,7 @@ func (c *command) connect(wrappers ...transport.WrapperFunc) (*connection, error
 	return &connection{config, cl}, nil
 }
 
-// retryingClient returns a client that waits for an API server that restarts, and prints when it does.
+// retryingClient returns a client that waits while the API server restarts, and prints that it waits.
 func (c *command) retryingClient() (client.Client, error) {
 	to, err := c.connect(apiserver.Retry(func(err error) { fmt.Fprintln(c.ErrOut, "waiting:", err) }))
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *command) retryingClient() (client.Client, error) {
 	return to.client, nil
 }
 
-// client returns a client that fails immediately if the API server does not answer.
+// client returns a client that fails immediately if the API server does not respond.
 func (c *command) client() (client.Client, error) {
 	to, err := c.connect()
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *command) client() (client.Client, error) {
 	return to.client, nil
 }
 
-// ping returns an error if the API server does not answer until ctx ends.
+// ping returns an error if the API server does not respond before ctx is done.
 func (to *connection) ping(ctx context.Context) error {
 	cl, err := discovery.NewDiscoveryClientForConfig(to.config)
 	if err == nil {
@@ -68,7 +68,7 @@ func (to *connection) ping(ctx context.Context) error {
 	return err
 }
 
-// reader returns a reader of the cluster, which prints a warning for objects that it may leave out.
+// reader returns a reader for the cluster, which prints a warning if objects may be missing.
 func (c *command) reader() (*read.Reader, error) {
 	cl, err := c.client()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Exit codes of diff, as those of kubectl diff.
+// Exit codes of diff, as of kubectl diff.
 const (
 	differencesCode = 1
 	diffErrorCode   = 2 // kubectl diff uses any code above 1 for errors
@@ -30,12 +30,12 @@ func (c *command) diff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff (INFRA | -f infra.yaml)",
 		Short: "Show what setup would change",
-		Long: "Run the checks of setup, and compare the objects in the cluster with those that setup would apply. Print the\n" +
+		Long: "Run setup's checks, and compare the objects in the cluster with the objects that setup would apply. Print the\n" +
 			"differences and the pods that setup would restart or delete. The command changes nothing.\n\n" +
 			"KUBECTL_EXTERNAL_DIFF selects another diff program, such as \"colordiff -N -u\". The default is \"diff -u -N\".\n\n" +
 			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
 		Example: "  # Show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
-			"  # Show what another address of DNS would change\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
+			"  # Show what another DNS address would change\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,8 +89,8 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	return exitError(differencesCode)
 }
 
-// podLines returns a line with the pods that changes restart and one with those that they delete, without the lines
-// that would name no pod.
+// podLines returns a line with the pods that changes restart, and a line with the pods that they delete. It omits empty
+// lines.
 func podLines(changes []*setup.ObjectChange) []string {
 	var lines []string
 	for _, kind := range []struct {
@@ -158,11 +158,11 @@ func diffProgram(text string) (string, []string) {
 	return words[0], slices.DeleteFunc(words[1:], func(word string) bool { return !option.MatchString(word) })
 }
 
-// hashSuffix is the end of the name of an object that another configuration replaces by another object.
+// hashSuffix is the suffix of an object's name that changes with its configuration.
 var hashSuffix = regexp.MustCompile(`-[0-9a-f]{8}$`)
 
 // writeObject writes an object to a directory. The file name depends only on the identity of the object, without a hash of its
-// contents, so that the diff program pairs its two versions. It does nothing if u is nil.
+// contents, so that the diff program pairs the object's versions. It does nothing if u is nil.
 func writeObject(dir string, u *unstructured.Unstructured) error {
 	if u == nil {
 		return nil

@@ -25,7 +25,7 @@ const (
 	inconclusiveCode = 3
 )
 
-// exitError ends a command with an exit code of its own. Everything has been printed, so Main prints no error.
+// exitError ends a command with a specific exit code. Main prints no error, since the command has printed everything.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -47,8 +47,8 @@ func (c *command) doctor() *cobra.Command {
 	cmd := c.takesTarget(&cobra.Command{
 		Use:   "doctor [INFRA | proxyserver/NAME]",
 		Short: "Diagnose problems between a VLAN and its hosted control plane",
-		Long: "Check an Infra or a standalone proxy, or all of the namespace. The first stage that fails has the root; later findings that\n" +
-			"it possibly causes follow it. Data that cannot be read never counts as passed.\n\n" +
+		Long: "Check an Infra or a standalone proxy, or all in the namespace. The first failure is the root cause; later findings that it\n" +
+			"possibly causes are listed with it. Checks whose data cannot be read do not count as passed.\n\n" +
 			"Exit status: 0 no check failed, 1 an error occurred, 2 a check failed, 3 with --strict: data could not be read.",
 		Example: "  # Check one Infra, and show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
 			"  # Also test from the VLAN, with a short-lived pod\n  kubectl oooi doctor demo --probe\n\n" +
@@ -156,7 +156,7 @@ func (d *diagnoser) print(ctx context.Context) error {
 	return nil
 }
 
-// printPage prints a page about the diagnoses. It has drawings unless a bundle was checked.
+// printPage prints the diagnoses as HTML, with drawings of the sites unless a bundle was checked.
 func (d *diagnoser) printPage(ctx context.Context) error {
 	var sites []*page.Site
 	if d.cluster != nil {

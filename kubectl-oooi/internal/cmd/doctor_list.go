@@ -34,7 +34,7 @@ func (c *command) listChecks(f *doctorFlags) error {
 	for _, stage := range doctor.Stages() {
 		for i := range stage.Checks {
 			check := &stage.Checks[i]
-			if !f.has(check.Code) {
+			if !f.contains(check.Code) {
 				continue
 			}
 			r := &checkReport{

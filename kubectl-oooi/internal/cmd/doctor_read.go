@@ -19,10 +19,10 @@ import (
 const (
 	// diagnoseInterval is the pause between two rounds of --wait.
 	diagnoseInterval = 2 * time.Second
-	// maxDrifts is how many sites doctor compares with what setup would apply. For more, the requests would take long.
+	// maxDrifts is the number of sites up to which doctor compares objects with the rendered ones. More would take long.
 	maxDrifts = 10
-	// probesAtOnce limits how many sites are probed at a time.
-	probesAtOnce = 4
+	// maxConcurrentProbes limits the number of sites that are probed concurrently.
+	maxConcurrentProbes = 4
 )
 
 // A diagnoser reads a cluster or a bundle, and runs the checks.
@@ -32,15 +32,15 @@ type diagnoser struct {
 	flags           *doctorFlags
 	cluster         *connection // nil if a bundle is checked
 	namespace, name string
-	// The result: whether there are StatefulSets without their Infra, the facts of the last round, nil if it read none, and a
-	// diagnosis of each site.
+	// The result of the last round: whether StatefulSets without an Infra exist, the facts, nil if none were read, and a diagnosis of
+	// each site.
 	orphaned bool
 	facts    *site.Facts
 	list     []*doctor.Diagnosis
 }
 
-// diagnose repeats rounds until the exit status is 0 or --wait is over. If it is interrupted, it returns an error, and keeps the
-// result of the last round.
+// diagnose repeats rounds until the exit status is 0 or the time of --wait is over. If interrupted, it returns an error, and keeps the
+// last round's result.
 func (d *diagnoser) diagnose(ctx context.Context) error {
 	if d.cluster != nil {
 		err := d.read(ctx, func(ctx context.Context) (err error) {
@@ -76,14 +76,14 @@ func (d *diagnoser) read(ctx context.Context, do func(context.Context) error) er
 		err = do(ctx)
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("the API server at %s did not answer within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers",
+		return fmt.Errorf("the API server at %s did not respond within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether etcd is ready",
 			d.cluster.config.Host, d.flags.timeout, err)
 	}
 	return err
 }
 
-// round reads the cluster or the bundle once, and runs the selected checks on each site. If it is interrupted while it probes, it
-// returns an error and sets the result.
+// round reads the cluster or the bundle once, and runs the selected checks on each site. If interrupted while probing, it returns an
+// error, and also sets the result.
 func (d *diagnoser) round(ctx context.Context) error {
 	var facts *site.Facts
 	var sites []*site.Site
@@ -106,7 +106,7 @@ func (d *diagnoser) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.list = append(d.list, doctor.Diagnose(s, a, d.flags.has))
+		d.list = append(d.list, doctor.Diagnose(s, a, d.flags.contains))
 	}
 	return unprobed
 }
@@ -119,12 +119,13 @@ func (d *diagnoser) load() (*site.Facts, []*site.Site, error) {
 	}
 	names := facts.Names(d.namespace, d.name)
 	if len(names) == 0 && d.name != "" {
-		return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select its namespace with -n, or omit the name and use -A", d.flags.from, d.namespace, d.name)
+		return nil, nil, fmt.Errorf("Infra %[2]s/%[3]s not found in %[1]s; select the namespace with -n, or omit the name and use "+
+			"-A", d.flags.from, d.namespace, d.name)
 	}
 	return facts, sitesOf(facts, names), nil
 }
 
-// collect reads the cluster, with how the objects of each site differ from the rendered ones, unless there are many sites.
+// collect reads the cluster and, unless there are many sites, the differences of objects from the rendered ones.
 func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, error) {
 	reads := doctor.Reads()
 	if d.flags.probe {
@@ -155,7 +156,7 @@ func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, err
 	return facts, sites, err
 }
 
-// sitesOf returns the sites with these names, as "namespace/name", that can be decoded.
+// sitesOf returns the sites with these names, "namespace/name", that can be decoded.
 func sitesOf(facts *site.Facts, names []string) []*site.Site {
 	var sites []*site.Site
 	for _, name := range names {
@@ -171,10 +172,10 @@ func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*s
 	d.progress("probing")
 	var lock sync.Mutex
 	group, each := errgroup.WithContext(ctx)
-	group.SetLimit(probesAtOnce)
+	group.SetLimit(maxConcurrentProbes)
 	for _, s := range sites {
 		if s.Standalone != nil {
-			continue // the scenarios are about an Infra
+			continue // the scenarios require an Infra
 		}
 		group.Go(func() error {
 			runner := &verify.Runner{
@@ -196,7 +197,7 @@ func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*s
 	return group.Wait()
 }
 
-// added returns what was added to the facts of a site.
+// added returns the data that was added to a site's facts.
 func added(facts *site.Facts, s *site.Site) (doctor.Added, error) {
 	var a doctor.Added
 	if data, ok := facts.Added[drift.File]; ok {

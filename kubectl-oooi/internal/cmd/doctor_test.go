@@ -22,7 +22,7 @@ func TestDoctorEndsWithTheTimeout(t *testing.T) {
 	defer hangs.Close()
 	defer hangs.CloseClientConnections()
 	for _, server := range []string{"https://" + silent.Addr().String(), hangs.URL} {
-		expectTimeout(t, "the API server at "+server+" did not answer within --timeout 3s", "--server", server, "--insecure-skip-tls-verify")
+		expectTimeout(t, "the API server at "+server+" did not respond within --timeout 3s", "--server", server, "--insecure-skip-tls-verify")
 	}
 }
 
@@ -47,5 +47,5 @@ func hungEtcd(t *testing.T, cp *lab.ControlPlane) {
 	defer func() {
 		lab.Report(t, cp.SignalEtcd(syscall.SIGCONT))
 	}()
-	expectTimeout(t, "did not answer within --timeout 3s: ", "--kubeconfig", cp.Kubeconfig())
+	expectTimeout(t, "did not respond within --timeout 3s: ", "--kubeconfig", cp.Kubeconfig())
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// earlierCommands runs the commands in docs/how-to/migrate.md that replace those of the earlier operator's guide. Those
-// of kubectl are compared with the objects, since a test has no kubelet.
+// earlierCommands runs the commands in docs/how-to/troubleshoot.md that replace the commands in the earlier operator's guide. kubectl
+// commands are compared with the objects, since a test has no kubelet.
 func earlierCommands(t *testing.T, cp *lab.ControlPlane) {
 	recordedPages(t)
 	page, err := os.ReadFile("../../../docs/how-to/migrate.md")

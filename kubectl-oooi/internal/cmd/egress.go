@@ -32,9 +32,8 @@ func (c *command) egress() *cobra.Command {
 	cmd := c.takesTarget(&cobra.Command{
 		Use:   "egress INFRA",
 		Short: "Show the names outside of the cluster that VMs use",
-		Long: "Show the names outside of the cluster that the VMs of an Infra used in the last hour, and those that they asked for and did\n" +
-			"not get, from the proxy and DNS pods. Connections count when they end. With -o hosts, print them as a list to review for\n" +
-			"spec.egress.",
+		Long: "Show names outside of the cluster that an Infra's VMs used or failed to resolve in the last hour, from the proxy and DNS\n" +
+			"pods. Connections count when they end. With -o hosts, print the names as a list to review for spec.egress.",
 		Example: "  # Show the VMs that used each name, and why connections failed\n  kubectl oooi egress demo -o wide\n\n" +
 			"  # Print an allow-list to review\n  kubectl oooi egress demo -o hosts",
 	}, func(ctx context.Context, t target) error { return c.runEgress(ctx, f, t.name) }, infraTarget)
@@ -66,12 +65,12 @@ func (c *command) runEgress(ctx context.Context, f *output.Flags, name string) e
 		return missing
 	}
 	if len(pages) == 0 {
-		const none = "Infra %s/%s has no DNS or proxy pod; 'kubectl oooi status %s' shows its components"
+		const none = "no DNS or proxy pods of Infra %s/%s found; 'kubectl oooi status %s' shows its components"
 		return fmt.Errorf(none, namespace, name, name) //nolint:staticcheck // a kind begins with a capital
 	}
 	vms, err := vmsByAddress(ctx, r, namespace, name)
 	if err != nil {
-		c.warning(fmt.Sprintf("cannot read the names of VMs: %v", err))
+		c.warning(fmt.Sprintf("cannot read VMs' names: %v", err))
 	}
 	report := egress.NewReport(output.Metadata{Name: name, Namespace: namespace}, pages, egress.Hosts(infra, proxies), vms)
 	if f.Is(hostsFormat) {
@@ -80,14 +79,14 @@ func (c *command) runEgress(ctx context.Context, f *output.Flags, name string) e
 	}
 	table := output.NewTable(egress.Columns(), report.Names, f.Wide())
 	if f.Text() && len(table.Rows) == 0 {
-		fmt.Fprintf(c.ErrOut, "No VM used or asked for a name outside of the cluster since %s.\n", report.Since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(c.ErrOut, "No VM used or queried a name outside of the cluster since %s.\n", report.Since.UTC().Format(time.RFC3339))
 		return missing
 	}
 	return errors.Join(printList(c, f, namespace, report.Kind, []*egress.Report{report}, table), missing)
 }
 
-// audits returns the pages of the DNS pods and proxy pods of an Infra, which has these ProxyServers. If some pods do not respond,
-// it returns the pages of the others, and an error.
+// audits returns the audit reports of an Infra's DNS and proxy pods, given its ProxyServers. If some pods do not respond, it returns the
+// other pods' reports, and an error.
 func (c *command) audits(ctx context.Context, to *connection, infra *v1alpha1.Infra, proxies []*v1alpha1.ProxyServer) ([]*audit.Report, error) {
 	clients, err := site.NewClients(to.config)
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *command) audits(ctx context.Context, to *connection, infra *v1alpha1.In
 	}
 	for _, p := range more {
 		own := func(s *v1alpha1.ProxyServer) bool { return s.Name == p.Labels[v1alpha1.LabelProxyServer] }
-		if p.Labels[v1alpha1.LabelInfra] == "" && slices.ContainsFunc(proxies, own) { // the others are among the pods of the Infra
+		if p.Labels[v1alpha1.LabelInfra] == "" && slices.ContainsFunc(proxies, own) { // other pods are listed by the Infra's label
 			pods = append(pods, p)
 		}
 	}
@@ -122,7 +121,7 @@ func (c *command) audits(ctx context.Context, to *connection, infra *v1alpha1.In
 			}
 			group.Go(func() error {
 				page := &audit.Report{}
-				err := site.Page(ctx, clients, p.Namespace, p.Name, container, audit.Path, page)
+				err := site.GetJSON(ctx, clients, p.Namespace, p.Name, container, audit.Path, page)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -130,11 +129,11 @@ func (c *command) audits(ctx context.Context, to *connection, infra *v1alpha1.In
 				} else {
 					failures = append(failures, fmt.Errorf("pod %s: %w", p.Name, err))
 				}
-				return nil // the other pods are read
+				return nil // read the other pods
 			})
 		}
 	}
-	_ = group.Wait() // the functions return no error
+	_ = group.Wait() // the functions return no errors
 	return pages, errors.Join(failures...)
 }
 
@@ -146,7 +145,7 @@ func vmsByAddress(ctx context.Context, r *read.Reader, namespace, infra string) 
 	}
 	vms := map[netip.Addr]string{}
 	for _, o := range all {
-		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == infra && l.State == dhcplease.StateBound { // leases reports broken ones
+		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == infra && l.State == dhcplease.StateBound { // 'leases' reports others
 			vms[l.Address] = l.VM
 		}
 	}

@@ -26,9 +26,9 @@ func (c *command) envoy() *cobra.Command {
 	var pod string
 	cmd := &cobra.Command{
 		Use:   "envoy",
-		Short: "Show the configuration and the state of Envoy in proxy pods",
-		Long: "Show what the Envoys of proxies have and do, from their admin interface. The commands run 'xdsd admin' in the proxy pods,\n" +
-			"as kubectl exec does: they need the right to create pods/exec.",
+		Short: "Show Envoy's configuration and state in proxy pods",
+		Long: "Show the configuration and state of Envoy in proxy pods, from its admin interface. The commands run 'xdsd admin' in the\n" +
+			"pods like kubectl exec, which requires permission to create pods/exec.",
 		Example: "  # Show the endpoints of each cluster, with their health and connections\n  kubectl oooi envoy clusters demo\n\n" +
 			"  # Show where one proxy pod forwards connections\n  kubectl oooi envoy routes --pod demo-proxy-0",
 		Args: cobra.NoArgs,
@@ -42,13 +42,13 @@ func (c *command) envoy() *cobra.Command {
 	return cmd
 }
 
-// An envoyReport is a pointer to a report, which reads itself from the pages of an Envoy.
+// An envoyReport is a pointer to a report that can read itself from Envoy's admin interface.
 type envoyReport[T any] interface {
 	*T
-	Read(context.Context, envoy.Pages) error
+	Read(context.Context, envoy.Getter) error
 }
 
-// envoySubcommand completes a subcommand, which has Use, Short, Example and its own flags. It prints a report of a kind for each
+// envoySubcommand completes a subcommand with Use, Short, Example and flags. The subcommand prints a report of a kind for each
 // proxy pod that the target and --pod select; as a table, unless table is nil.
 func envoySubcommand[T any, R envoyReport[T]](
 	c *command, cmd *cobra.Command, pod *string, kind string, table func([]*T, bool) *output.Table, newReport func(envoy.Header) R,
@@ -76,7 +76,7 @@ func envoySubcommand[T any, R envoyReport[T]](
 }
 
 // readEnvoys returns a report for each proxy pod that the target and the name of a pod select. If some pods cannot be read, it
-// returns the reports of the others, and an error.
+// returns the other pods' reports, and an error.
 func readEnvoys[T any, R envoyReport[T]](ctx context.Context, c *command, t target, pod, kind string, newReport func(envoy.Header) R) ([]*T, error) {
 	to, err := c.connect()
 	if err != nil {
@@ -92,28 +92,28 @@ func readEnvoys[T any, R envoyReport[T]](ctx context.Context, c *command, t targ
 	for i, pod := range pods {
 		group.Go(func() error {
 			report := newReport(envoy.NewHeader(kind, pod.Namespace, pod.Name))
-			if err := report.Read(ctx, adminPages(to.config, pod)); err != nil {
+			if err := report.Read(ctx, adminReader(to.config, pod)); err != nil {
 				failures[i] = fmt.Errorf("pod %s: %w", pod.Name, err)
 			} else {
 				all[i] = report
 			}
-			return nil // the other pods are read
+			return nil // read the other pods
 		})
 	}
-	_ = group.Wait() // the functions return no error
+	_ = group.Wait() // the functions return no errors
 	return slices.DeleteFunc(all, func(r *T) bool { return r == nil }), errors.Join(failures...)
 }
 
 func (c *command) envoyConfig(pod *string) *cobra.Command {
 	return envoySubcommand(c, &cobra.Command{
-		Use: "config", Short: "Print the configuration dump of Envoy, including endpoints",
-		Example: "  # Print Envoy's own JSON\n  kubectl oooi envoy config demo --pod demo-proxy-0 -o jsonpath='{.items[0].config}'",
+		Use: "config", Short: "Print Envoy's configuration dump, including endpoints",
+		Example: "  # Print Envoy's JSON\n  kubectl oooi envoy config demo --pod demo-proxy-0 -o jsonpath='{.items[0].config}'",
 	}, pod, envoy.ConfigKind, nil, func(h envoy.Header) *envoy.Config { return &envoy.Config{Header: h} })
 }
 
 func (c *command) envoyListeners(pod *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "listeners", Short: "Show the listeners of Envoy with their connections",
+		Use: "listeners", Short: "Show Envoy's listeners with their connections",
 		Example: "  kubectl oooi envoy listeners demo\n\n  # Include the names of the filter chains\n  kubectl oooi envoy listeners demo --port 443 -o wide",
 	}
 	port := cmd.Flags().Uint16("port", 0, "Show only the listener on this port")
@@ -124,7 +124,7 @@ func (c *command) envoyListeners(pod *string) *cobra.Command {
 
 func (c *command) envoyRoutes(pod *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "routes", Short: "Show the routes of Envoy: the cluster for each port and name",
+		Use: "routes", Short: "Show Envoy's routes: the cluster for each port and name",
 		Long: "Show the cluster to which Envoy forwards the connections for a name on a port, and the object that defines the route.\n" +
 			"'kubectl oooi routes' computes the same routes from the objects, without Envoy.",
 		Example: "  kubectl oooi envoy routes demo\n\n  # Show the routes of one name\n  kubectl oooi envoy routes demo --name oauth.demo.example.com",
@@ -138,8 +138,8 @@ func (c *command) envoyRoutes(pod *string) *cobra.Command {
 
 func (c *command) envoyClusters(pod *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "clusters", Short: "Show the clusters of Envoy with the health and connections of their endpoints",
-		Example: "  # Include the number of all and of failed connections\n  kubectl oooi envoy clusters demo --name kube-apiserver -o wide",
+		Use: "clusters", Short: "Show Envoy's clusters with the health and connections of their endpoints",
+		Example: "  # Include the numbers of all and failed connections\n  kubectl oooi envoy clusters demo --name kube-apiserver -o wide",
 	}
 	name := cmd.Flags().String("name", "", "Show only the clusters whose name contains this text")
 	return envoySubcommand(c, cmd, pod, envoy.ClustersKind, envoy.ClustersTable, func(h envoy.Header) *envoy.Clusters {
@@ -149,10 +149,10 @@ func (c *command) envoyClusters(pod *string) *cobra.Command {
 
 func (c *command) envoyStats(pod *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stats", Short: "Show counters and gauges of Envoy",
+		Use: "stats", Short: "Show Envoy's counters and gauges",
 		Example: "  # Show failed connections to endpoints\n  kubectl oooi envoy stats demo --filter 'cx_connect_fail$'",
 	}
-	filter := &regexp.Regexp{} // Envoy has the same syntax
+	filter := &regexp.Regexp{} // Envoy uses the same syntax
 	cmd.Flags().TextVar(filter, "filter", filter, "Show only the stats whose name matches this regular `expression`")
 	return envoySubcommand(c, cmd, pod, envoy.StatsKind, envoy.StatsTable, func(h envoy.Header) *envoy.Stats {
 		return &envoy.Stats{Header: h, Filter: filter.String()}
@@ -161,7 +161,7 @@ func (c *command) envoyStats(pod *string) *cobra.Command {
 
 func (c *command) envoyLogLevel(pod *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "log-level", Short: "Show or set the log levels of Envoy",
+		Use: "log-level", Short: "Show or set Envoy's log levels",
 		Long: "Show the level of each of Envoy's loggers. With --level, set levels first. They last until logLevel or accessLog of the\n" +
 			"proxy changes, or Envoy or xdsd restarts; then logLevel applies again.",
 		Example: "  # Set the level of two loggers\n  kubectl oooi envoy log-level demo --level upstream=debug,connection=trace\n\n" +
@@ -212,22 +212,22 @@ func proxyPods(ctx context.Context, r *read.Reader, namespace string, t target, 
 // xdsdContainer is the container of a proxy pod that reads Envoy's admin interface.
 const xdsdContainer = "xdsd"
 
-// adminTimeout limits the request of one page. xdsd waits five seconds for Envoy.
+// adminTimeout limits one request. xdsd waits five seconds for Envoy.
 const adminTimeout = 15 * time.Second
 
 // execInPod is a variable so that tests can run without a node.
 var execInPod = apiserver.Exec
 
-// adminPages returns a function that reads pages of the admin interface of a pod's Envoy.
-func adminPages(config *rest.Config, pod *corev1.Pod) envoy.Pages {
+// adminReader returns a function that requests paths from the admin interface of a pod's Envoy.
+func adminReader(config *rest.Config, pod *corev1.Pod) envoy.Getter {
 	return func(ctx context.Context, path string) ([]byte, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, adminTimeout, fmt.Errorf("container %s does not answer within %s", xdsdContainer, adminTimeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, adminTimeout, fmt.Errorf("container %s did not respond within %s", xdsdContainer, adminTimeout))
 		defer cancel()
 		page, err := execInPod(ctx, config, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, xdsdContainer, []string{"/xdsd", "admin", path})
 		failed, ran := errors.AsType[*apiserver.CommandError](err)
 		switch {
 		case ran && strings.Contains(failed.Stderr, `unknown command "admin"`):
-			return nil, errors.New("xdsd is older than this command: it has no subcommand admin; run 'kubectl oooi setup -f FILE' to update the proxy")
+			return nil, errors.New("xdsd is older than this command and lacks subcommand admin; run 'kubectl oooi setup -f FILE' to update the proxy")
 		case ran:
 			return nil, errors.New(strings.TrimPrefix(failed.Error(), "xdsd: "))
 		case err != nil && ctx.Err() != nil:

@@ -26,7 +26,7 @@ func replaceExec(t *testing.T, exec func(path string) ([]byte, error)) {
 	}
 }
 
-// recordedPages replaces the pages of Envoys by those in testdata/envoy, which a real Envoy has printed for site.yaml.
+// recordedPages replaces Envoy's responses by the files in testdata/envoy, which a real Envoy has printed for site.yaml.
 func recordedPages(t *testing.T) {
 	t.Helper()
 	replaceExec(t, func(path string) ([]byte, error) {

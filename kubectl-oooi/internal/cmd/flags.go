@@ -27,7 +27,7 @@ func (c choice) Type() string { return "string" }
 // Set returns an error if the value is not in the set.
 func (c choice) Set(value string) error {
 	if !slices.Contains(c.values, value) {
-		return fmt.Errorf("want one of: %s", strings.Join(c.values, ", "))
+		return fmt.Errorf("must be one of: %s", strings.Join(c.values, ", "))
 	}
 	*c.value = value
 	return nil
@@ -96,7 +96,7 @@ func (f *listFlags) add(cmd *cobra.Command) {
 func (f *listFlags) begin(c *command, name string) (string, error) {
 	switch {
 	case f.all && name != "":
-		return "", fmt.Errorf("a resource cannot be retrieved by name across all namespaces: specify the namespace of %s with --namespace", name)
+		return "", fmt.Errorf("a resource cannot be retrieved by name across all namespaces; specify the namespace of %s with --namespace", name)
 	case f.all:
 		return "", f.output.Check()
 	default:
@@ -104,7 +104,7 @@ func (f *listFlags) begin(c *command, name string) (string, error) {
 	}
 }
 
-// printList prints reports of a kind in the output format. As a table it prints the given one, or a message if that has no rows.
+// printList prints reports of a kind in the output format. For tables, it prints the given one, or a message if it is empty.
 func printList[T any](c *command, f *output.Flags, namespace, kind string, reports []*T, table *output.Table) error {
 	switch {
 	case !f.Text():
@@ -124,7 +124,7 @@ func printList[T any](c *command, f *output.Flags, namespace, kind string, repor
 // A selection has the values of --only and --skip: names, or prefixes of names.
 type selection struct{ only, skip []string }
 
-// add adds --only and --skip. list returns the names, and what describes the named objects.
+// add adds --only and --skip. what describes the selected objects, and list returns their names.
 func (s *selection) add(cmd *cobra.Command, what string, list func() []string) {
 	cmd.Flags().StringSliceVar(&s.only, "only", nil, "Select only "+what)
 	cmd.Flags().StringSliceVar(&s.skip, "skip", nil, "Exclude "+what)
@@ -137,17 +137,17 @@ func (s *selection) add(cmd *cobra.Command, what string, list func() []string) {
 func (s *selection) check(names []string) error {
 	for _, value := range slices.Concat(s.only, s.skip) {
 		if value == "" || !slices.ContainsFunc(names, func(name string) bool { return hasPrefix(name, value) }) {
-			return fmt.Errorf("--only, --skip: unknown name %q; want one of, or a prefix of: %s", value, strings.Join(names, ", "))
+			return fmt.Errorf("--only, --skip: unknown name %q; must be one of, or a prefix of: %s", value, strings.Join(names, ", "))
 		}
 	}
-	if !slices.ContainsFunc(names, s.has) {
+	if !slices.ContainsFunc(names, s.contains) {
 		return errors.New("--only and --skip leave nothing to run")
 	}
 	return nil
 }
 
-// has reports whether a name is selected.
-func (s *selection) has(name string) bool {
+// contains reports whether a name is selected.
+func (s *selection) contains(name string) bool {
 	matches := func(prefix string) bool { return hasPrefix(name, prefix) }
 	return (len(s.only) == 0 || slices.ContainsFunc(s.only, matches)) && !slices.ContainsFunc(s.skip, matches)
 }
@@ -157,10 +157,10 @@ func hasPrefix(name, prefix string) bool {
 	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
-// errTimeout rejects a timeout with which a command would do nothing.
+// errTimeout rejects timeouts that are not positive.
 var errTimeout = errors.New("--timeout must be greater than 0")
 
-// withTimeout runs do with the timeout of --timeout, and names the flag in the error if the time is over.
+// withTimeout runs do with --timeout, and names the flag in the error if the time is exceeded.
 func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -21,8 +21,8 @@ func (c *command) history() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history (INFRA | proxyserver/NAME)",
 		Short: "Show the revisions that setup applied",
-		Long: "Show the last 10 revisions of an Infra or standalone ProxyServer that setup applied, with their results. Records of them\n" +
-			"are Secrets in namespace oooi-system.",
+		Long: "Show the last 10 revisions of an Infra or standalone ProxyServer that setup applied, with their results. The revisions\n" +
+			"are stored in Secrets in namespace oooi-system.",
 		Example:           "  # Show the revisions of an Infra\n  kubectl oooi history demo -n clusters",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
@@ -45,7 +45,7 @@ func (c *command) runHistory(ctx context.Context, f *output.Flags, t target) err
 		return err
 	}
 	if len(records) == 0 {
-		return fmt.Errorf("setup has stored no revision of %s/%s", c.namespace(), t.name)
+		return fmt.Errorf("no revisions of %s/%s found", c.namespace(), t.name)
 	}
 	list := make([]*revision, 0, len(records))
 	for _, r := range records {
@@ -77,9 +77,9 @@ func (c *command) rollback() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback (INFRA | proxyserver/NAME) [REVISION]",
 		Short: "Apply an earlier revision again",
-		Long: "Apply the objects of an earlier revision of an Infra or standalone ProxyServer again, with the checks of setup. The\n" +
-			"result is a new revision. The default is the last revision that was deployed before the present one. Objects that all\n" +
-			"Infras share, as CustomResourceDefinitions and control, are left unchanged.",
+		Long: "Apply the objects of an earlier revision of an Infra or standalone ProxyServer again, with setup's checks. The result\n" +
+			"is a new revision. By default, apply the revision that was deployed before the current one. Objects that all Infras\n" +
+			"share, such as CustomResourceDefinitions and control, stay unchanged.",
 		Example: "  # Go back to the previous revision\n  kubectl oooi rollback demo -n clusters\n\n" +
 			"  # Go back to revision 3\n  kubectl oooi rollback demo 3 -n clusters",
 		Args:              cobra.RangeArgs(1, 2),
@@ -92,7 +92,7 @@ func (c *command) rollback() *cobra.Command {
 			number := 0
 			if len(args) > 1 {
 				if number, err = strconv.Atoi(args[1]); err != nil || number < 1 {
-					return fmt.Errorf("%q is not a revision; 'kubectl oooi history %s' lists them", args[1], t.name)
+					return fmt.Errorf("%q is not a revision; 'kubectl oooi history %s' lists the revisions", args[1], t.name)
 				}
 			}
 			return c.runRollback(cmd.Context(), f, t, number)
@@ -100,7 +100,7 @@ func (c *command) rollback() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
-	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a revision by which present VMs lose an address, names or the proxy")
+	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a revision even if VMs lose an address, DNS names or the proxy")
 	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields that other field managers have changed")
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	return cmd
@@ -123,8 +123,8 @@ func (c *command) runRollback(ctx context.Context, f *setupFlags, t target, numb
 	})
 }
 
-// rollbackOnce applies a revision again, and sets the number of one that the user did not name. The error is setup.ErrConcurrent if
-// another setup began meanwhile.
+// rollbackOnce applies a revision again, and sets its number if the user named none. The error is setup.ErrConcurrent if another setup
+// began meanwhile.
 func (c *command) rollbackOnce(ctx context.Context, cl client.Client, f *setupFlags, t target, number *int) error {
 	key := types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	applier := f.applier(cl, c.ErrOut)
@@ -138,7 +138,7 @@ func (c *command) rollbackOnce(ctx context.Context, cl client.Client, f *setupFl
 	}
 	to := earlierRevision(records, *number)
 	if to == nil && *number > 0 {
-		return fmt.Errorf("%s has no revision %d; 'kubectl oooi history %s -n %s' lists them", key, *number, key.Name, key.Namespace)
+		return fmt.Errorf("revision %[2]d of %[1]s not found; 'kubectl oooi history %[3]s -n %[4]s' lists the revisions", key, *number, key.Name, key.Namespace)
 	}
 	if to == nil {
 		return errors.New("no earlier revision was deployed")
@@ -149,7 +149,7 @@ func (c *command) rollbackOnce(ctx context.Context, cl client.Client, f *setupFl
 		return err
 	}
 	if t.kind != "" && plan.Standalone != (t.kind == proxyTarget) {
-		return fmt.Errorf("revision %d of %s is not one of a %s; omit the kind", to.Revision, key, t.kind)
+		return fmt.Errorf("revision %d of %s does not belong to a %s; omit the kind", to.Revision, key, t.kind)
 	}
 	if _, err := fmt.Fprintf(c.ErrOut, "applying revision %d of %s, which is %s\n", to.Revision, to.Created().UTC().Format(time.RFC3339), to.Status); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (c *command) rollbackOnce(ctx context.Context, cl client.Client, f *setupFl
 	return c.apply(ctx, applier, plan)
 }
 
-// earlierRevision returns the record of a revision or, if number is 0, the last one that was superseded; nil if there is none.
+// earlierRevision returns the record of a revision or, if number is 0, of the last superseded one; nil if there is none.
 func earlierRevision(records []*setup.Record, number int) *setup.Record {
 	var found *setup.Record
 	for _, r := range records {

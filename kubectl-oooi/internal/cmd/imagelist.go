@@ -9,13 +9,13 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Output formats of images, besides its default.
+// Output formats of images, besides the default.
 const (
 	formatDigestMirrors = "imagedigestmirrorset"
 	formatImageSet      = "imagesetconfiguration"
 )
 
-// digestMirrorSet is the beginning of an object by which nodes of OpenShift pull images from a mirror.
+// digestMirrorSet is the beginning of an object that makes OpenShift nodes pull images from a mirror.
 const digestMirrorSet = `apiVersion: config.openshift.io/v1
 kind: ImageDigestMirrorSet
 metadata:
@@ -41,7 +41,7 @@ func (c *command) images() *cobra.Command {
 		Example: "  # Copy the images to a mirror\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi | while read -r image mirror; do\n" +
 			"    skopeo copy --all --preserve-digests docker://$image docker://$mirror\n  done\n\n" +
-			"  # Redirect the nodes of OpenShift to the mirror\n" +
+			"  # Redirect OpenShift nodes to the mirror\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi -o imagedigestmirrorset | oc apply -f -",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -60,7 +60,7 @@ func (c *command) runImages(registry, format string) error {
 	}
 	images := []string{setup.DefaultImages().Oooi, setup.DefaultImages().Envoy}
 	if images[0] == "" {
-		c.warning("this plugin is not part of a release, so it has no image of oooi: build one, and use 'setup --image'")
+		c.warning("this plugin is not a release and has no default oooi image; build an image, and use 'setup --image'")
 		images = images[1:]
 	}
 	var text strings.Builder
@@ -69,7 +69,7 @@ func (c *command) runImages(registry, format string) error {
 		switch format {
 		case formatDigestMirrors:
 			if registry == "" || !strings.Contains(image, "@") {
-				return fmt.Errorf("--output %s requires --%s, and images by digest, as those of a release of this plugin: %s", format, setup.FlagRegistry, image)
+				return fmt.Errorf("--output %s requires --%s, and images by digest, as in releases of this plugin: %s", format, setup.FlagRegistry, image)
 			}
 			repository := setup.Repository(image)
 			fmt.Fprintf(&text, "  - source: %s\n    mirrors:\n    - %s\n", repository, setup.MirroredImage(repository, registry))

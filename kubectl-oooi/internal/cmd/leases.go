@@ -47,7 +47,7 @@ func (c *command) runLeases(ctx context.Context, f *listFlags, infra string) err
 	for _, i := range infras {
 		ranges[i.Namespace+"/"+i.Name] = i.Spec.InfraComponents.DHCP
 	}
-	if _, found := ranges[namespace+"/"+infra]; infra != "" && !found { // an Infra without leases is no error
+	if _, found := ranges[namespace+"/"+infra]; infra != "" && !found { // an Infra without leases is not an error
 		return fmt.Errorf("Infra %q not found in namespace %s", infra, namespace) //nolint:staticcheck // a kind begins with a capital
 	}
 	all, err := r.Leases(ctx, namespace, leases.PoolLabel)
@@ -60,7 +60,7 @@ func (c *command) runLeases(ctx context.Context, f *listFlags, infra string) err
 		l, err := leases.Read(o, time.Now())
 		switch {
 		case err != nil:
-			broken = errors.Join(broken, fmt.Errorf("%w; delete this Lease: the VM then gets a new one", err))
+			broken = errors.Join(broken, fmt.Errorf("%w; delete this Lease, so that the VM gets a new one", err))
 		case l != nil && (infra == "" || l.Infra == infra):
 			dhcp := ranges[l.Metadata.Namespace+"/"+l.Infra]
 			l.OutsideRanges = l.State == "bound" && dhcp.IsEnabled() && !dhcp.Leasable(l.Address)

@@ -29,7 +29,7 @@ import (
 )
 
 // managementObjects are the objects of a management cluster that do not depend on the operator's CRDs: the operator's
-// Deployment, which has no replicas, a NetworkPolicy and a ClusterRole.
+// Deployment without replicas, a NetworkPolicy and a ClusterRole.
 //
 //go:embed testdata/operator/management.yaml
 var managementObjects string
@@ -86,7 +86,7 @@ type operatorSite struct {
 }
 
 // newOperatorSite starts an API server with the operator's CRDs and objects. It does not share the API server of
-// other tests, which has our CRDs.
+// other tests, which has oooi's CRDs.
 func newOperatorSite(t *testing.T) *operatorSite {
 	t.Helper()
 	cp := lab.New(t, lab.Config{
@@ -190,7 +190,7 @@ func lineWith(t *testing.T, block, has string) string {
 	return ""
 }
 
-// TestMigrationFromTheOperator follows docs/how-to/migrate.md.
+// TestMigrationFromTheOperator runs the steps of docs/how-to/migrate.md.
 func TestMigrationFromTheOperator(t *testing.T) {
 	s := newOperatorSite(t)
 	dir := t.TempDir()
@@ -238,7 +238,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 		t.Errorf("coredhcp import --write printed\n%s", output)
 	}
 
-	// The operator installed the CRDs, and other field managers own their fields and those of the Infra.
+	// The operator installed the CRDs, and other field managers own the CRDs' fields and the Infra's.
 	s.Expect(1, "setup -f FILE --wait=false", "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup")
 	s.Expect(1, "setup -f FILE --wait=false --adopt", "--force-conflicts")
 	lineWith(t, documentedBlock(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
@@ -260,7 +260,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 		}
 	}
 
-	// Deleting the rest of the operator's objects leaves ours unchanged.
+	// Deleting the rest of the operator's objects leaves oooi's objects unchanged.
 	ourObjects := func() []string {
 		return slices.DeleteFunc(s.Everything(), func(o string) bool {
 			return strings.Contains(o, "dhcpservers.") || strings.Contains(o, "dnsservers.") || strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "allow-infrastructure")

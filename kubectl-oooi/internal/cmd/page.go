@@ -24,8 +24,8 @@ const (
 	mermaidFormat = "mermaid"
 )
 
-// readSites reads the sites of a namespace for drawings, or one of them. If some objects cannot be read, it returns what the
-// others show, and an error. Without the right to read Leases, it prints a warning, and no VM is drawn.
+// readSites reads the sites of a namespace, or one of them, for drawings. If some objects cannot be read, it returns the sites without
+// them, and an error. If the user may not read Leases, it prints a warning, and no VMs are drawn.
 func (c *command) readSites(ctx context.Context, namespace string, t target) ([]*page.Site, error) {
 	r, err := c.reader()
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *command) readSites(ctx context.Context, namespace string, t target) ([]
 	}
 	byInfra := map[string][]*leases.Lease{}
 	for _, o := range objects {
-		if l, err := leases.Read(o, time.Now()); err == nil && l != nil { // 'leases' reports invalid ones
+		if l, err := leases.Read(o, time.Now()); err == nil && l != nil { // 'leases' reports invalid Leases
 			key := o.Namespace + "/" + l.Infra
 			byInfra[key] = append(byInfra[key], l)
 		}
@@ -71,7 +71,7 @@ func registriesOf(facts *site.Facts, infra output.Metadata) []*registry.Registry
 	if s == nil || s.Standalone != nil {
 		return nil
 	}
-	list, _ := registry.Of(s)
+	list, _ := registry.OfSite(s)
 	return list
 }
 

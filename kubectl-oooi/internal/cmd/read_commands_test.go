@@ -28,7 +28,7 @@ func runMain(t *testing.T, args ...string) (out, stderr string, code int) {
 	return outBuffer.String(), errBuffer.String(), code
 }
 
-// TestReadCommands runs the read-only commands on the objects of testdata/site.yaml, in an API server of its own
+// TestReadCommands runs the read-only commands on the objects of testdata/site.yaml, in a separate API server
 // because -A lists the objects of all tests.
 func TestReadCommands(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "reading"})

@@ -25,11 +25,11 @@ func (c *command) resolve() *cobra.Command {
 	var manifests string
 	cmd := &cobra.Command{
 		Use:   "resolve NAME|ADDRESS",
-		Short: "Show how DNS answers a name, or the name of an address, in each view, and why",
-		Long: "Show for each view (pods, and each VLAN) how DNS answers a name: the object that defines the name, the object that\n" +
-			"defines its address, and the proxy routes of its ports. For an address, show its host name (PTR). The answer is\n" +
-			"computed from the objects; no DNS server is queried.",
-		Example: "  # Show the answer for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
+		Short: "Show DNS responses for a name or an address in each view, with their sources",
+		Long: "Show the DNS response for a name in each view (pods, and each VLAN), with the object that defines the name, the object\n" +
+			"that defines its address, and the proxy routes of its ports. For an address, show its host name (PTR). The response\n" +
+			"is computed from the objects; no DNS server is queried.",
+		Example: "  # Show the response for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
 			"  # Show the VM with an address\n  kubectl oooi resolve 192.0.2.10\n\n" +
 			"  # Read files instead of a cluster, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
 		Args:              cobra.ExactArgs(1),
@@ -66,7 +66,7 @@ func (c *command) runResolve(ctx context.Context, f *output.Flags, query *resolv
 	if err != nil {
 		return err
 	}
-	report, err := resolve.Answer(all, *query)
+	report, err := resolve.Compute(all, *query)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func addManifests(cmd *cobra.Command, dir *string) {
 	}
 }
 
-// modelReads are what names and routes are computed from. Without the right to read all namespaces, those of sites suffice.
+// modelReads lists the data for computing names and routes. If the user may not read all namespaces, the sites' namespaces suffice.
 var modelReads = slices.Concat(
 	site.Optional(site.In(site.Everywhere, site.HostedClusters, site.ProxyServers, site.NADs, site.Routes, site.Services)),
 	site.In(site.AtInfra, site.ProxyServers, site.Services), site.Optional(site.In(site.AtNetwork, site.NADs)),
@@ -95,8 +95,8 @@ var modelReads = slices.Concat(
 	site.In(site.AtHosted, site.HostedClusters), site.In(site.AtControlPlane, site.Routes, site.Services), site.In(site.AtBackends, site.Routes, site.Services),
 )
 
-// objects returns the objects that names and routes are computed from, read from a directory or, if manifests is empty, from the
-// cluster. It prints a warning for each kind that the user may not read in all namespaces.
+// objects returns the objects for computing names and routes, from a directory or, if manifests is empty, from the cluster. It prints a
+// warning for each kind that the user may not read in all namespaces.
 func (c *command) objects(ctx context.Context, manifests string) (*model.Objects, error) {
 	if manifests != "" {
 		all, err := watch.ReadManifests(manifests, resolve.Options())
@@ -113,7 +113,7 @@ func (c *command) objects(ctx context.Context, manifests string) (*model.Objects
 	facts, names, err := collector.Collect(ctx, "", "")
 	which := "the namespaces of Infras"
 	if apierrors.IsForbidden(err) {
-		which = "namespace " + c.namespace() + ", and those of its Infras"
+		which = "namespace " + c.namespace() + " and its Infras' namespaces"
 		facts, names, err = collector.Collect(ctx, c.namespace(), "")
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// command has what all commands share: the streams, and the flags that select a cluster.
+// command has the data that all commands share: the streams, and the flags that select a cluster.
 type command struct {
 	genericiooptions.IOStreams
 
@@ -43,11 +43,11 @@ func (i InterruptedError) Error() string { return "interrupted" }
 // Code returns the exit code for the signal by the convention of shells: 128 plus its number, so 130 for SIGINT.
 func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 
-// Main runs the command line args, of which the first one is the name of the program, and returns the exit code: 0 for
+// Main runs the command line args, whose first element is the program's name, and returns the exit code: 0 for
 // success, 1 for failure, the code of an InterruptedError, or a code that the command defines. If the program is
 // kubectl_complete-oooi, Main completes a command line for kubectl.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	logTo(io.Discard, 0) // errors of client libraries are returned, so their logs add nothing
+	logTo(io.Discard, 0) // client libraries also return the errors that they log
 	ctrllog.SetLogger(logr.Discard())
 	streams.Out = output.Terminal(streams.Out)
 	root := New(streams) //nolint:contextcheck // commands get the context of ExecuteContext
@@ -76,7 +76,7 @@ func logTo(w io.Writer, level int) {
 	klog.InitFlags(flags)
 	for name, value := range map[string]string{"v": strconv.Itoa(level), "logtostderr": "false", "one_output": "true", "stderrthreshold": "FATAL"} {
 		if err := flags.Set(name, value); err != nil {
-			panic(err) // klog has no such flag
+			panic(err) // klog lacks the flag
 		}
 	}
 	klog.SetOutput(w)
@@ -92,7 +92,7 @@ func printError(w io.Writer, err error) {
 // New returns the root command with all subcommands, which read from and write to streams.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &command{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
-	c.cluster.CacheDir = nil // no command caches discovery
+	c.cluster.CacheDir = nil // commands do not cache discovery
 	root := &cobra.Command{
 		Use:   "kubectl-oooi",
 		Short: "Deploy and diagnose DHCP, DNS and the proxy of hosted clusters on isolated VLANs",
@@ -109,7 +109,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		if cmd.Name() != "diff" {
 			return err
 		}
-		printError(streams.ErrOut, err) // exit code 1 of diff means that there are differences
+		printError(streams.ErrOut, err) // diff uses exit code 1 for differences
 		return exitError(diffErrorCode)
 	})
 	c.cluster.AddFlags(root.PersistentFlags())
@@ -127,12 +127,12 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// hideFlags hides all flags but these from the help. They still work.
+// hideFlags hides all flags except the named ones from the help. Hidden flags still work.
 func hideFlags(flags *pflag.FlagSet, but ...string) {
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(but, f.Name) })
 }
 
-// progress prints what a command does to standard error, if that is a terminal. It prints nothing if that was printed before.
+// progress prints a command's activity to standard error if this is a terminal, unless the activity was printed last.
 func (c *command) progress(activity string) {
 	if file, ok := c.ErrOut.(*os.File); ok && term.IsTerminal(int(file.Fd())) && activity != c.activity {
 		fmt.Fprintln(c.ErrOut, activity)

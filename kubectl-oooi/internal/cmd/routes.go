@@ -69,7 +69,7 @@ func (c *command) runRoutes(ctx context.Context, f *listFlags, manifests string,
 // noProxyError explains why no ProxyServer matches a name.
 func noProxyError(snapshot *model.Snapshot, namespace, name string) error {
 	if snapshot.Infra(namespace+"/"+name) != nil {
-		return fmt.Errorf("no ProxyServer refers to Infra %s/%s; enable spec.infraComponents.proxy and run 'kubectl oooi setup -f FILE' to create one",
+		return fmt.Errorf("no ProxyServer refers to Infra %s/%s; enable spec.infraComponents.proxy and run 'kubectl oooi setup -f FILE' to create it",
 			namespace, name)
 	}
 	return fmt.Errorf("no proxy found for Infra or ProxyServer %s/%s; use 'kubectl oooi routes -A' to list all proxies", namespace, name)

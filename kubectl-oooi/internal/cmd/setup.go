@@ -40,7 +40,7 @@ type setupFlags struct {
 	allowLoss      bool
 	virtualIngress bool
 	shared         string
-	stdin          []byte // what was read for the file name "-"
+	stdin          []byte // the contents of standard input, for the file name "-"
 }
 
 func (c *command) setup() *cobra.Command {
@@ -48,11 +48,11 @@ func (c *command) setup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup (INFRA | -f infra.yaml)",
 		Short: "Deploy DHCP, DNS and the proxy for a VLAN",
-		Long: "Deploy DHCP, DNS and the proxy of an Infra, or a ProxyServer alone. Before it changes an Infra, setup reads the\n" +
-			"cluster, and refuses input that cannot work. Then it applies the objects by server-side apply, and waits until each\n" +
-			"component works. Objects that are up to date are left unchanged, so that setup can be run again after each change.\n\n" +
+		Long: "Deploy DHCP, DNS and the proxy of an Infra, or a standalone ProxyServer. setup first reads the cluster, and rejects\n" +
+			"input that cannot work. Then it applies the objects with server-side apply, and waits until each component works.\n" +
+			"Objects that are up to date stay unchanged, so that setup can be run again after each change.\n\n" +
 			"Flags can describe a simple Infra instead of a file. Defaults for flags that are not set: the only hosted cluster, the\n" +
-			"network of its NodePools, and free addresses. For an Infra that exists, they default to its current values.",
+			"network of its NodePools, and free addresses. For an existing Infra, they default to its current values.",
 		Example: "  # Deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
 			"  # Deploy without a file; setup selects free addresses\n" +
 			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
@@ -76,8 +76,8 @@ func (c *command) setup() *cobra.Command {
 	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests "+
 		"without persisting them; objects in namespaces and of kinds that do not exist are not submitted.")
 	addChoice(cmd, &f.shared, "shared", setup.SharedAll,
-		"Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, "+
-			"control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
+		"Objects that --dry-run=client prints: all; only objects that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, "+
+			"control); or none, which omits shared objects. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print",
 		"How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a "+
@@ -101,16 +101,17 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&d.DNS, "dns-ip", "", describesInfra+"VLAN address of the DNS server (default: a free address)")
 	flags.StringVar(&d.Proxy, "proxy-ip", "", describesInfra+"VLAN address of the proxy (default: a free address)")
 	flags.StringVar(&d.Range, "range", "", describesInfra+"DHCP range (FIRST-LAST; default: the largest free range)")
-	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
+	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: the node's DNS servers)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "",
-		"Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or that of the release)")
+		"Image with coredns, coredhcp and xdsd (default: the image of the previous setup or of the release)")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "",
-		"Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the one tested with the release)")
+		"Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the version tested with the release)")
 	flags.StringVar(&f.registry, setup.FlagRegistry, "",
-		"Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or "+
-			"the registries of the images)")
+		"Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists the images (default: the registry of the previous "+
+			"setup, or "+
+			"the images' registries)")
 	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "",
-		"Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
+		"Secret with registry credentials, in the namespaces of the Infra and of control (default: the Secret of the previous setup, or none)")
 	addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto",
 		"Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)",
 		"auto", "true", "false")
@@ -119,8 +120,8 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 		"Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID "+
 			"and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
-	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
-	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a change by which present VMs lose an address, names or the proxy")
+	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it unchanged)")
+	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a change even if VMs lose an address, DNS names or the proxy")
 	flags.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
 	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields that other field managers have changed")
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
@@ -199,13 +200,13 @@ func (f *setupFlags) check() error {
 	return nil
 }
 
-// withoutInfra reports whether only the objects are printed that all Infras share, and no Infra is specified.
+// withoutInfra reports whether only shared objects are printed, and no Infra is specified.
 func (f *setupFlags) withoutInfra() bool {
 	return f.shared == setup.SharedOnly && len(f.files.names) == 0 && f.described.Infra.Name == ""
 }
 
-// deploy plans, applies and waits, or prints the changes with --dry-run=server. It starts again if another setup or teardown has
-// begun meanwhile, because the plan is outdated.
+// deploy plans, applies and waits, or prints the changes with --dry-run=server. It starts again if another setup or teardown began
+// meanwhile, because the plan is then outdated.
 func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) error {
 	for {
 		if err := c.deployOnce(ctx, cl, f); !errors.Is(err, setup.ErrConcurrent) {
@@ -277,8 +278,8 @@ func (c *command) printChanges(changes []*setup.ObjectChange) error {
 	return err
 }
 
-// makePlan returns the objects to apply, and sets the flags that the next setup recalls. It prints the warnings of
-// the plan. It calls before, unless it is nil, when it has read the input and before it reads the cluster.
+// makePlan returns the objects to apply, sets the flags that the next setup recalls, and prints the plan's warnings. Unless before is nil,
+// it calls before after it has read the input and before it reads the cluster.
 func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags, applier *setup.Applier, before func(*setup.Known) error) (*setup.Plan, error) {
 	known, err := c.readInput(f)
 	if err == nil && before != nil {
@@ -343,7 +344,7 @@ func infraFlag(cmd *cobra.Command) string {
 // describesInfra is the prefix of the usage of each flag that describes an Infra.
 const describesInfra = "Without a file: "
 
-// configureClusterDNS adds a forwarder to the cluster DNS or, unless patch is set, prints what it must forward.
+// configureClusterDNS adds a forwarder to the cluster DNS or, unless patch is set, prints the domains to forward.
 func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, plan *setup.Plan, patch bool) error {
 	domains := plan.Domains()
 	if len(domains) == 0 {

@@ -52,7 +52,7 @@ func (c *command) runStatus(ctx context.Context, f *listFlags, t target) error {
 	if _, err := c.warnOrphans(ctx, r.Client, namespace); err != nil {
 		return err
 	}
-	// If some objects cannot be read, print what the others show, and then the error.
+	// If some objects cannot be read, print the reports without them, and then the error.
 	if f.output.Is(dotFormat) || f.output.Is(mermaidFormat) || f.output.Is(htmlFormat) {
 		sites, err := c.readSites(ctx, namespace, t)
 		if len(sites) > 0 || err == nil {
@@ -76,7 +76,7 @@ func (c *command) runStatus(ctx context.Context, f *listFlags, t target) error {
 
 // readReports returns reports about the Infras and standalone ProxyServers of a namespace that the target selects, sorted by
 // namespace and name, the Infras, and their model. Pods and the floating address are read only if details is set. If some objects
-// cannot be read, it returns both reports and an error; without the right to list ProxyServers it prints a warning.
+// cannot be read, it returns both reports and an error; if the user may not list ProxyServers, it prints a warning.
 func readReports(ctx context.Context, r *read.Reader, namespace string, t target, details bool) (
 	reports []*status.Report, infras []*v1alpha1.Infra, snapshot *model.Snapshot, err error,
 ) {
@@ -85,7 +85,7 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 	switch {
 	case apierrors.IsForbidden(serversErr) && err == nil:
 		r.Warn("standalone ProxyServers are not listed: " + serversErr.Error())
-	case !errors.Is(serversErr, read.ErrNotServed): // then the Infras are not served either
+	case !errors.Is(serversErr, read.ErrNotServed): // otherwise, the Infras are not served either
 		err = errors.Join(err, serversErr)
 	}
 	infras = slices.DeleteFunc(infras, func(i *v1alpha1.Infra) bool { return !t.selects(infraTarget, i.Name) })
@@ -149,7 +149,7 @@ func (c *command) warnOrphans(ctx context.Context, cl client.Client, namespace s
 		for _, e := range orphans[infra] {
 			names = append(names, e.String())
 		}
-		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but its StatefulSets serve the VLAN as last configured: %s; create it again, or run "+
+		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but its StatefulSets still run: %s; create it again, or run "+
 			"'kubectl oooi teardown %s -n %s' to delete them",
 			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
 	}

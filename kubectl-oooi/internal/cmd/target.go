@@ -35,7 +35,7 @@ func parseTarget(args []string, kinds ...string) (target, error) {
 	kind = strings.TrimSuffix(strings.ToLower(kind), "."+v1alpha1.GroupName)
 	kind = strings.TrimSuffix(kind, "s")
 	if !slices.Contains(kinds, kind) || name == "" {
-		return target{}, fmt.Errorf("%q: want NAME or %s/NAME; --namespace selects the namespace", args[0], strings.Join(kinds, "/NAME or "))
+		return target{}, fmt.Errorf("%q: must be NAME or %s/NAME; --namespace selects the namespace", args[0], strings.Join(kinds, "/NAME or "))
 	}
 	return target{kind, name}, nil
 }

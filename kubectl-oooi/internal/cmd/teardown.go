@@ -33,8 +33,8 @@ func (c *command) teardown() *cobra.Command {
 		Use:   "teardown (INFRA | proxyserver/NAME)",
 		Short: "Delete an Infra and everything setup created for it",
 		Long: "Delete an Infra and everything setup created for it, found by labels and annotations. Wait until control has cleaned up\n" +
-			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
-			"MetalLB: VMs get the same addresses when setup runs again.",
+			"the hosted cluster. Objects that another Infra needs, DHCP leases, CustomResourceDefinitions and MetalLB are kept, so\n" +
+			"that VMs get the same addresses when setup runs again.",
 		Example: "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n" +
 			"  # Delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
@@ -46,8 +46,8 @@ func (c *command) teardown() *cobra.Command {
 	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without "+
 		"persisting them.")
 	flags.BoolVar(&f.Leases, "leases", false, "Also delete DHCP leases")
-	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is "+
-		"kept while VirtualIngresses exist")
+	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists, except VirtualIngress's "+
+		"while VirtualIngresses exist")
 	flags.BoolVar(&f.VirtualIngress, "virtual-ingress", false,
 		"Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
@@ -81,13 +81,13 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 		return err
 	}
 	if !f.yes {
-		if yes, err := c.ask(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
+		if yes, err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
 			return err
 		} else if !yes {
 			return errors.New("not confirmed; nothing was deleted")
 		}
 	}
-	// The lock is not held during the question, which may take long.
+	// The lock is not held during the prompt, which may take long.
 	return withTimeout(ctx, f.timeout, func(ctx context.Context) error {
 		return f.WithLock(ctx, func(ctx context.Context) error {
 			list, err := f.Plan(ctx)
@@ -102,8 +102,8 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 	})
 }
 
-// checkConfirmed returns an error if the list has an object that the user did not confirm, because setup created it later. It
-// ignores Leases, which DHCP creates at any time.
+// checkConfirmed returns an error if the list contains an object that setup created after the user confirmed. It ignores Leases, which
+// DHCP creates at any time.
 func checkConfirmed(list, confirmed []inventory.Entry) error {
 	for _, e := range list {
 		if e.Kind != "Lease" && !slices.Contains(confirmed, e) {
@@ -113,8 +113,8 @@ func checkConfirmed(list, confirmed []inventory.Entry) error {
 	return nil
 }
 
-// ask reports whether the answer to a question is yes. It returns an error if stdin is not a terminal.
-func (c *command) ask(question string) (bool, error) {
+// confirm reports whether the user answers yes to a question. It returns an error if stdin is not a terminal.
+func (c *command) confirm(question string) (bool, error) {
 	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
 		return false, errors.New("stdin is not a terminal; use --yes to confirm")
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
-// Output formats of test, besides those of kubectl.
+// Output formats of test, besides kubectl's.
 const (
 	wideFormat  = "wide"
 	junitFormat = "junit"
@@ -42,12 +42,12 @@ func (c *command) test() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [INFRA]",
 		Short: "Test an Infra from a pod on the VLAN and one in the pod network",
-		Long: "Start a pod on the VLAN and one in the pod network, and test from there what VMs and pods use: DHCP, DNS, TLS to the control\n" +
-			"plane, apps, large packets, and isolation from other hosted clusters. Everything is deleted at the end.\n\n" +
+		Long: "Start a pod on the VLAN and one in the pod network, and test the services for VMs and pods: DHCP, DNS, TLS to the control\n" +
+			"plane, apps, large packets, and isolation from other hosted clusters. All created objects are deleted at the end.\n\n" +
 			"Exit status: 0 no scenario failed, 1 an error occurred, 2 a scenario failed or could not run.",
 		Example: "  # Test an Infra\n  kubectl oooi test demo\n\n" +
 			"  # Test only DHCP and the names on the VLAN, and write a report for CI\n  kubectl oooi test demo --only dhcp,dns-vlan -o junit > report.xml\n\n" +
-			"  # Also measure what VMs do without while pods are replaced\n  kubectl oooi test demo --disruptive",
+			"  # Also measure interruptions while pods are replaced\n  kubectl oooi test demo --disruptive",
 	}
 	c.takesTarget(cmd, func(ctx context.Context, t target) error {
 		if f.disruptive && !cmd.Flags().Changed("timeout") {
@@ -67,13 +67,13 @@ func (c *command) test() *cobra.Command {
 	flags := cmd.Flags()
 	f.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
 	flags.BoolVar(&f.disruptive, "disruptive", false,
-		"Also delete each pod of the Infra, one after the other, and measure what VMs do without meanwhile")
+		"Also delete the Infra's pods, one after the other, and measure the interruptions for VMs")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive, do not ask for confirmation")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute,
-		"Maximum time of the test, without deleting its objects; 15m with --disruptive unless it is set")
+		"Maximum time of the test, without deleting its objects; the default is 15m with --disruptive")
 	flags.TextVar(&f.address, "address", netip.Addr{}, "VLAN `address` of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
-	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
+	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the permissions that the command needs, without testing")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -111,7 +111,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		Upstream: f.upstream, Version: release.Version(), Progress: c.progress,
 	}
 	if f.disruptive && !f.yes {
-		yes, err := c.ask(fmt.Sprintf("Delete each pod of Infra %s, one after the other? With one replica, VMs do without the service until its new pod runs.",
+		yes, err := c.confirm(fmt.Sprintf("Delete each pod of Infra %s, one after the other? With one replica, the service is interrupted until its new pod runs.",
 			c.namespace()+"/"+name))
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	stop := context.AfterFunc(ctx, func() {
 		defer close(printed)
 		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
-			fmt.Fprintln(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, until they expire within some minutes")
+			fmt.Fprintln(c.ErrOut, "deleting the test's objects; press Ctrl-C again to leave them, until they expire within minutes")
 		}
 	})
 	defer func() {
@@ -167,22 +167,22 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 		return nil, errTimeout
 	}
 	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(f.upstream), ".")); f.upstream != "" && len(problems) > 0 {
-		return nil, fmt.Errorf("--upstream-name %q: want a domain name", f.upstream)
+		return nil, fmt.Errorf("--upstream-name %q: must be a domain name", f.upstream)
 	}
 	all := verify.Scenarios()
 	if err := f.check(scenarioNames(all)); err != nil {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
-		return !f.has(s.Name) || s.Group == verify.GroupDisruption && !f.disruptive
+		return !f.contains(s.Name) || s.Group == verify.GroupDisruption && !f.disruptive
 	})
 	if len(all) == 0 {
-		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive")
+		return nil, errors.New("--only and --skip leave no scenario to run; disruptive scenarios also require --disruptive")
 	}
 	return all, nil
 }
 
-// printTest prints a report. For a page, it also reads the state of the site.
+// printTest prints a report. For HTML, it also reads the state of the site.
 func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Report, facts *site.Facts) error {
 	switch {
 	case f.output.Is(junitFormat):

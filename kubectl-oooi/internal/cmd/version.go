@@ -54,8 +54,8 @@ type workload struct {
 	Name      string `json:"name"`
 	// Version is the version of the plugin that deployed it; empty if unknown.
 	Version string `json:"version,omitempty"`
-	// Skew has how the workload differs from what this plugin deploys: older or newer if Version is, image if an image
-	// of oooi is not the default, and envoy if that of Envoy is not.
+	// Skew has the differences from this plugin: older or newer if Version is, image if an oooi image is not the default,
+	// and envoy if the Envoy image is not the default.
 	Skew []string `json:"skew,omitempty"`
 	// Images has the image of each container, by the name of the container.
 	Images map[string]string `json:"images"`
@@ -101,7 +101,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	if !f.Text() {
 		return f.Print(c.Out, r)
 	}
-	image := cmp.Or(r.Client.Image, "none, because this build is not a release; setup needs --image")
+	image := cmp.Or(r.Client.Image, "none, since this build is not a release; setup requires --image")
 	if _, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", r.Client.Version, image, r.Client.EnvoyImage); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	return t.Write(c.Out)
 }
 
-// readServerVersion reads the deployed workloads. With an error it may return those that it could read.
+// readServerVersion reads the deployed workloads. If it returns an error, it may also return some workloads.
 func (c *command) readServerVersion(ctx context.Context, own *clientVersion) (*serverVersion, error) {
 	cl, err := c.client()
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *command) readServerVersion(ctx context.Context, own *clientVersion) (*s
 	return s, nil
 }
 
-// newWorkload returns a workload that a version of the plugin deployed, with its skew from the own version.
+// newWorkload returns a workload that a version of the plugin deployed, with its skew from this plugin.
 func newWorkload(o client.Object, pod *corev1.PodSpec, version string, own *clientVersion) *workload {
 	w := &workload{Namespace: o.GetNamespace(), Name: o.GetName(), Version: version, Images: map[string]string{}}
 	for i := range pod.Containers {
@@ -171,7 +171,7 @@ func newWorkload(o client.Object, pod *corev1.PodSpec, version string, own *clie
 	return w
 }
 
-// skewOf returns how a workload differs from what this plugin deploys.
+// skewOf returns the differences of a workload from this plugin, as in workload.Skew.
 func (c *clientVersion) skewOf(w *workload) []string {
 	skew := map[string]bool{"older": setup.Older(w.Version, c.Version), "newer": setup.Older(c.Version, w.Version)}
 	for container, image := range w.Images {
@@ -184,7 +184,7 @@ func (c *clientVersion) skewOf(w *workload) []string {
 	return slices.DeleteFunc([]string{"older", "newer", "image", "envoy"}, func(s string) bool { return !skew[s] })
 }
 
-// sameImage reports whether two references are equal, or have the same digest: then one is in a mirror.
+// sameImage reports whether two references are equal or have the same digest, as in a mirror.
 func sameImage(a, b string) bool {
 	_, digest, _ := strings.Cut(a, "@")
 	_, other, _ := strings.Cut(b, "@")

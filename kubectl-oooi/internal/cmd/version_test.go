@@ -29,7 +29,7 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	}
 	release.Version = func() string { return "v0.10.0" }
 	s.Setup("--allow-downgrade")
-	const refused = "kubectl-oooi v0.10.0 deployed the Infra or objects that all Infras share, and this is v0.2.0"
+	const refused = "kubectl-oooi v0.10.0 deployed the Infra or objects that all Infras share, but this is v0.2.0"
 	release.Version = func() string { return "v0.2.0" }
 	annotate("null") // the record has the version, too
 	s.Refused(refused)
@@ -39,7 +39,7 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	annotate("null")
 	s.Expect(0, "setup -f FILE --wait=false", "Deployment oooi-system/oooi-control configured")
 	release.Version = func() string { return "v0.1.0" }
-	s.Refused("kubectl-oooi v0.2.0 deployed the Infra or objects that all Infras share, and this is v0.1.0; use v0.2.0 or later")
+	s.Refused("kubectl-oooi v0.2.0 deployed the Infra or objects that all Infras share, but this is v0.1.0; use v0.2.0 or later")
 	s.Setup("--allow-downgrade")
 	release.Version = func() string { return "(devel)" } // not comparable
 	s.Setup()
@@ -101,7 +101,7 @@ func TestImageOfABuildThatIsNotARelease(t *testing.T) {
 	original := release.Image
 	t.Cleanup(func() { release.Image = original })
 	release.Image = ""
-	s.Refused("is not a release, so it has no image to deploy; specify --image", "--dry-run=client")
+	s.Refused("is not a release and has no default image; specify --image", "--dry-run=client")
 	if out, _, _ := s.Run("version", "--client"); !strings.Contains(out, "oooi image   none") {
 		t.Errorf("version printed %s", out)
 	}
@@ -112,7 +112,7 @@ func TestImageOfABuildThatIsNotARelease(t *testing.T) {
 	}
 }
 
-// TestSkewOfMirror checks that an image in a mirror has no skew if its digest is that of the release.
+// TestSkewOfMirror checks that an image in a mirror has no skew if its digest is the release's.
 func TestSkewOfMirror(t *testing.T) {
 	client := &clientVersion{Image: "ghcr.io/densityops/oooi@sha256:00", EnvoyImage: "docker.io/envoyproxy/envoy@sha256:11"}
 	for _, c := range []struct {

@@ -33,7 +33,7 @@ import (
 )
 
 // A Site is a management cluster with a hosted cluster, and the Infra to set up there. Setup has not run. Each test
-// has a namespace of its own.
+// has a separate namespace.
 type Site struct {
 	*testing.T
 
@@ -42,7 +42,7 @@ type Site struct {
 	Namespace    string
 	Kubeconfig   string
 	Infra        string // YAML, which Run writes to a file
-	Bridge       string // of the VLAN; no other site has it, because sites use the same addresses
+	Bridge       string // of the VLAN; unique, because sites use the same addresses
 
 	main Main
 }
@@ -56,7 +56,7 @@ func init() {
 // tests of package cmd import it.
 type Main func(ctx context.Context, args []string, streams genericiooptions.IOStreams) int
 
-// CRDs returns the CRDs of a management cluster, without ours.
+// CRDs returns the CRDs of a management cluster, without oooi's.
 func CRDs() []lab.CRDSet {
 	return []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt}
 }
@@ -66,9 +66,9 @@ func Management() lab.Config {
 	return lab.Config{Name: "management", CRDs: append(CRDs(), lab.Oooi)}
 }
 
-// Install labels our CRDs as if setup had created them, creates the namespace oooi-system, and starts the controller
-// manager. That comes last, because its garbage collector discovers new kinds only twice a minute, and a deletion
-// with dependents would wait for it.
+// Install labels oooi's CRDs as if setup had created them, creates the namespace oooi-system, and starts the controller
+// manager last: its garbage collector discovers new kinds only twice a minute, which would delay deletions with
+// dependents.
 func Install(ctx context.Context, cp *lab.ControlPlane) error {
 	crds, err := lab.CRDs(ctx, lab.Oooi)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Site) ConfigOf(set string) string {
 			return v.ConfigMap.Name
 		}
 	}
-	s.Fatalf("the pods of %s have no ConfigMap", set)
+	s.Fatalf("the pods of %s lack a ConfigMap", set)
 	return ""
 }
 

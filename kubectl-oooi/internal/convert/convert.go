@@ -42,14 +42,14 @@ func Files(names []string, in io.Reader, namespace string, gateway *gatewayv1.Pa
 		case kind.String() == "Service":
 			c.services[serviceKey(namespace, o, o.GetName())] = o
 		default:
-			c.warn(o, "", "dropped: not an Ingress or a Service")
+			c.warn(o, "", "object is dropped: not an Ingress or a Service")
 		}
 	}
 	for _, o := range ingresses {
 		c.ingress(o)
 	}
 	if len(ingresses) == 0 {
-		c.errs = append(c.errs, errors.New("no object to convert: the files contain no Ingress"))
+		c.errs = append(c.errs, errors.New("no Ingress found in the files"))
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err

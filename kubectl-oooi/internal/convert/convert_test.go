@@ -87,9 +87,9 @@ func TestGateways(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	const ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop, namespace: web}\nspec: {defaultBackend: {service: {name: a, port: {number: 80}}}}\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"no object", "# nothing\n", "no object to convert"},
-		{"no Ingress", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "no object to convert"},
-		{"an Ingress of an old version", strings.Replace(ingress, "networking.k8s.io/v1", "extensions/v1beta1", 1), "-: Ingress web/shop: apiVersion extensions/v1beta1: want networking.k8s.io/v1"},
+		{"no object", "# nothing\n", "no Ingress found"},
+		{"no Ingress", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "no Ingress found"},
+		{"an Ingress of an old version", strings.Replace(ingress, "networking.k8s.io/v1", "extensions/v1beta1", 1), "-: Ingress web/shop: apiVersion extensions/v1beta1: must be networking.k8s.io/v1"},
 		{"an unknown field", strings.Replace(ingress, "name: a,", "name: a, labels: {a: b},", 1), `unknown field "spec.defaultBackend.service.labels"`},
 		{"a field of another type", strings.Replace(ingress, "{name: a,", "{name: 3,", 1), "expected a string, found a number; quote the value"},
 		{"an unknown field of a VirtualIngress", "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: VirtualIngress\nmetadata: {name: shop}\nspec: {size: 3}\n", `unknown field "spec.size"`},
@@ -114,7 +114,7 @@ func TestOtherObjectsAreDroppedWithAWarning(t *testing.T) {
 	if err != nil || strings.Count(out, `"kind": "VirtualIngress"`) != 2 || !strings.Contains(out, `"kind": "List"`) {
 		t.Errorf("%v: %s", err, out)
 	}
-	if !strings.Contains(warnings, "-: Infra demo: dropped: not an Ingress or a Service\n") {
+	if !strings.Contains(warnings, "-: Infra demo: object is dropped: not an Ingress or a Service\n") {
 		t.Errorf("the warnings are %s", warnings)
 	}
 }

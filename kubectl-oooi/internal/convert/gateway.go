@@ -37,8 +37,8 @@ func ParseGateway(text string) (*gatewayv1.ParentReference, error) {
 	return ref, nil
 }
 
-// toRoutes changes a VirtualIngress, so that HTTPRoutes of the Gateway are generated instead of an Ingress. It warns about what an
-// HTTPRoute cannot have, or has with another meaning.
+// toRoutes changes a VirtualIngress, so that HTTPRoutes of the Gateway are generated instead of an Ingress. It warns about fields that an
+// HTTPRoute lacks, or interprets differently.
 func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 	spec := &v.Spec
 	if spec.Output != "" && spec.Output != v1alpha1.OutputIngress {
@@ -47,27 +47,27 @@ func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 	}
 	spec.Output, spec.ParentRefs = v1alpha1.OutputHTTPRoute, []gatewayv1.ParentReference{*c.gateway}
 	if spec.IngressClassName != nil {
-		c.warn(o, "spec.ingressClassName", "%s is dropped: the Gateway has a class", *spec.IngressClassName)
+		c.warn(o, "spec.ingressClassName", "%s is dropped: the Gateway defines the class", *spec.IngressClassName)
 	}
 	for i, tls := range spec.TLS {
-		c.warn(o, fmt.Sprintf("spec.tls[%d]", i), "dropped: give a listener of the Gateway the certificate in Secret %s for %q", tls.SecretName, tls.Hosts)
+		c.warn(o, fmt.Sprintf("spec.tls[%d]", i), "field is dropped: set the certificate in Secret %s for %q in a listener of the Gateway", tls.SecretName, tls.Hosts)
 	}
 	spec.IngressClassName, spec.TLS = nil, nil
 	if b := spec.DefaultBackend; b != nil {
-		c.warn(o, "spec.defaultBackend", "replaced by a rule without host: requests for other paths of the hosts in rules do not reach it")
+		c.warn(o, "spec.defaultBackend", "field is replaced by a rule without host: requests for other paths of the hosts in rules do not reach that rule")
 		all := v1alpha1.VirtualIngressPath{Path: "/", PathType: v1alpha1.PathTypePrefix, Backend: b}
 		spec.Rules = append(spec.Rules, v1alpha1.VirtualIngressRule{HTTP: &v1alpha1.VirtualIngressHTTP{Paths: []v1alpha1.VirtualIngressPath{all}}})
 		spec.DefaultBackend = nil
 	}
 	for i := range spec.Rules {
 		if spec.Rules[i].HTTP == nil {
-			c.warn(o, fmt.Sprintf("spec.rules[%d]", i), "delete the rule: it has no paths, and the API server refuses it with output HTTPRoute")
+			c.warn(o, fmt.Sprintf("spec.rules[%d]", i), "delete the rule: it lacks paths, and the API server rejects it with output HTTPRoute")
 			continue
 		}
 		for j := range spec.Rules[i].HTTP.Paths {
 			path, field := &spec.Rules[i].HTTP.Paths[j], fmt.Sprintf("spec.rules[%d].http.paths[%d]", i, j)
 			if strings.ContainsAny(path.Path, "*()[]|^$?\\") {
-				c.warn(o, field+".path", "replace %s: HTTPRoutes compare it literally, without regular expressions and wildcards", path.Path)
+				c.warn(o, field+".path", "replace %s: HTTPRoutes compare paths literally, without regular expressions and wildcards", path.Path)
 			}
 			if path.PathType == v1alpha1.PathTypeImplementationSpecific {
 				path.PathType = v1alpha1.PathTypePrefix
@@ -82,7 +82,7 @@ func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 		}
 	}
 	if len(v.Annotations) > 0 {
-		c.warn(o, "metadata.annotations", "those of an ingress controller have no effect on routes: use filters, timeouts or policies of "+
+		c.warn(o, "metadata.annotations", "annotations of an ingress controller have no effect on routes: use filters, timeouts or policies of "+
 			"the Gateway's implementation")
 	}
 }
@@ -106,5 +106,5 @@ func (c *converter) portNumber(o *object, field string, service *v1alpha1.Virtua
 			}
 		}
 	}
-	c.warn(o, field+".port", "replace name %s by a number, or the API server refuses the object: no Service in the files has this port", service.Port.Name)
+	c.warn(o, field+".port", "replace name %s by a number, or the API server rejects the object: no Service in the files has this port", service.Port.Name)
 }

@@ -16,11 +16,11 @@ import (
 
 // ingress converts an Ingress to a VirtualIngress. Backends get matchLabels instead of a name if they have
 // matchLabels already, or if their Service is in the files and is mirrored. The generated Ingress keeps the name,
-// unless a backend has matchLabels and no name. An API server refuses that, so no such Ingress exists; the generated
-// one has the suffix of a VirtualIngress.
+// unless a backend has matchLabels and no name. API servers reject such an Ingress, so that it cannot exist; the
+// generated Ingress has the VirtualIngress's suffix.
 func (c *converter) ingress(o *object) {
 	if o.GetKind() != virtualIngress && o.GetAPIVersion() != "networking.k8s.io/v1" {
-		c.errs = append(c.errs, fmt.Errorf("%s: apiVersion %s: want networking.k8s.io/v1; export it with 'kubectl get ingress.v1.networking.k8s.io -o "+
+		c.errs = append(c.errs, fmt.Errorf("%s: apiVersion %s: must be networking.k8s.io/v1; export the Ingress with 'kubectl get ingress.v1.networking.k8s.io -o "+
 			"yaml'", o, o.GetAPIVersion()))
 		return
 	}
@@ -28,7 +28,7 @@ func (c *converter) ingress(o *object) {
 	u.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
 	u.SetKind(virtualIngress)
 	v, typed := &object{Unstructured: u, File: o.File, Document: o.Document}, &v1alpha1.VirtualIngress{}
-	if o.GetKind() == virtualIngress { // one already
+	if o.GetKind() == virtualIngress { // already a VirtualIngress
 		if err := decodeStrict(v, typed); err != nil {
 			c.errs = append(c.errs, err)
 			return
@@ -51,19 +51,19 @@ func (c *converter) ingress(o *object) {
 		return
 	}
 	if labelled == 0 {
-		c.warn(o, "", "no backend has matchLabels: replace the Service name that changes by matchLabels, or add the Service with its labels to the files")
+		c.warn(o, "", "no backend has matchLabels: replace changing Service names by matchLabels, or add the Services with their labels to the files")
 	}
 	switch {
 	case c.gateway != nil:
 		c.toRoutes(o, typed)
 		c.warn(o, "", "apply the VirtualIngress, and delete this Ingress when its condition Accepted is True")
 	case refused != "":
-		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the "+
+		c.warn(o, refused, "the backend has matchLabels but no name, which the API server rejects in an Ingress: the "+
 			"generated Ingress is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
 		typed.Spec.Suffix = new("")
-		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; "+
+		c.warn(o, "spec.suffix", "field is set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; "+
 			"the controller then creates it again")
 	}
 	c.add(u, typed)
@@ -125,8 +125,8 @@ func (c *converter) backend(o *object, field string, service map[string]any) int
 	s := c.services[serviceKey(c.namespace, o, name)]
 	if s == nil {
 		if mirroredName.MatchString(name) {
-			c.warn(o, field+".name", "%s looks like a name that the KubeVirt cloud controller generates, which changes when the hosted cluster's Service is "+
-				"created again; use matchLabels with the labels of the Service", name)
+			c.warn(o, field+".name", "%s looks like a generated name of the KubeVirt cloud controller, which changes when the hosted cluster's Service is "+
+				"created again; use matchLabels with the Service's labels", name)
 		}
 		return 0
 	}

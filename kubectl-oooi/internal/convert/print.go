@@ -8,8 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Print writes the objects, of which there must be at least one: in the format "json" as one object, which is a List if
-// there are several, and in any other format as YAML documents.
+// Print writes the objects: with format "json" as one object, which is a List if there are several, and otherwise as YAML
+// documents. There must be at least one object.
 func (r *Result) Print(w io.Writer, format string) error {
 	var printer printers.ResourcePrinter = &printers.YAMLPrinter{}
 	objects := r.Objects

@@ -8,11 +8,11 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// An object was read from a file.
+// An object is an object from a file.
 type object = documents.Object
 
-// decodeStrict decodes an object. It deletes the status first, because that is not converted. An unknown field is an
-// error.
+// decodeStrict decodes an object. It first deletes the status, which is not converted. It returns an error for unknown
+// fields.
 func decodeStrict(o *object, into any) error {
 	delete(o.Object, "status")
 	if err := o.Strict(into); err != nil {
@@ -21,7 +21,7 @@ func decodeStrict(o *object, into any) error {
 	return nil
 }
 
-// clean returns an object with only the fields that its author writes, without nulls. It may modify o.
+// clean returns an object with only fields that users write, without nulls. It may modify o.
 func clean(o *object) *unstructured.Unstructured {
 	u := documents.Manifest(o.Unstructured)
 	withoutNulls(u.Object)

@@ -21,7 +21,7 @@ import (
 var apisServed = Check{
 	Code: "OOOI-API-001", Title: "the cluster serves oooi's APIs", Reads: site.In(site.Everywhere, site.CRDs), Run: checkAPIs,
 	About: "The CustomResourceDefinitions of Infra and ProxyServer exist, are established and serve the version that this release uses. " +
-		"Without them, daemons keep what they last knew, and setup, teardown and control fail.",
+		"Without them, daemons keep their last known state, and setup, teardown and control fail.",
 }
 
 func checkAPIs(s *Site) []Finding {
@@ -36,9 +36,10 @@ func checkAPIs(s *Site) []Finding {
 			findings = append(findings, failed(ref, setupRemedy, "the CustomResourceDefinition does not exist"))
 		case conditionStatus(list[at], "Established") != "True":
 			findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name,
-				"the CustomResourceDefinition is not established: the API server does not serve its kind").because(conditionTexts(list[at])...))
+				"the CustomResourceDefinition is not established, so the API server does not serve the resource").withEvidence(conditionTexts(list[at])...))
 		case !servesVersion(list[at], v1alpha1.SchemeGroupVersion.Version):
-			findings = append(findings, failed(ref, "use the newest release of kubectl-oooi that was deployed: run its 'kubectl oooi setup -f FILE', and its doctor",
+			findings = append(findings, failed(ref, "install the newest release of kubectl-oooi that was ever deployed here, and run 'kubectl oooi setup -f FILE' "+
+				"and doctor with it",
 				"the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
 		}
 	}
@@ -50,7 +51,8 @@ const setupRemedy = "run 'kubectl oooi setup -f FILE' with the Infra's file; 'ku
 
 var dataReadable = Check{
 	Code: "OOOI-API-002", Title: "doctor can read all data that its checks need", Component: componentOther, Run: checkReadable,
-	About: "Checks whose data cannot be read are skipped, and never count as passed. ClusterRole `oooi-doctor` of manifests/doctor grants all rights to read.",
+	About: "Checks whose data cannot be read are skipped and do not count as passed. ClusterRole `oooi-doctor` in manifests/doctor grants all permissions " +
+		"that doctor needs.",
 }
 
 func checkReadable(s *Site) []Finding {
@@ -58,11 +60,11 @@ func checkReadable(s *Site) []Finding {
 	if len(reasons) == 0 {
 		return nil
 	}
-	remedy := "run doctor again when the API server answers; for an API that is unavailable, see 'kubectl get apiservices'"
+	remedy := "run doctor again when the API server responds; if an API is unavailable, see 'kubectl get apiservices'"
 	if slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(reason, "forbidden") }) {
 		remedy = "ask an administrator to bind ClusterRole " + RoleName + " to you (docs/reference/doctor.md)"
 	}
-	return []Finding{warned(s.Ref(), remedy, "data that checks need cannot be read (%d errors): %s", len(reasons), reasons[0]).because(reasons[1:]...)}
+	return []Finding{warned(s.Ref(), remedy, "cannot read data that checks need (%d errors): %s", len(reasons), reasons[0]).withEvidence(reasons[1:]...)}
 }
 
 var controlRuns = Check{
@@ -88,7 +90,7 @@ func checkControl(s *Site) []Finding {
 			"outdated, and the apps ingress is not reconciled")
 		for _, p := range s.ControlPods() {
 			if why := s.unready(p); why != nil {
-				f = f.because(fmt.Sprintf("%s: %s", p.Name, why.Message)).because(why.Evidence...)
+				f = f.withEvidence(fmt.Sprintf("%s: %s", p.Name, why.Message)).withEvidence(why.Evidence...)
 			}
 		}
 		return []Finding{f}
@@ -106,11 +108,11 @@ var controlLeads = problemCheck(Check{
 		}
 		return ""
 	},
-	About: "One replica holds Lease `oooi-system/oooi-control` and writes all conditions. A Lease of another client, an API server that rejects writes, " +
-		"or lost connections leave control without a leader.",
+	About: "One replica holds Lease `oooi-system/oooi-control` and writes all conditions. Control has no leader while another client holds the " +
+		"Lease, the API server rejects writes, or connections fail.",
 })
 
-// staleLease is how long a Lease of control may be without renewal, more than its duration.
+// staleLease is the age of the last renewal from which control's Lease counts as stale. It is more than the Lease's duration.
 const staleLease = time.Minute
 
 func checkLeader(s *Site) []Finding {
@@ -123,10 +125,10 @@ func checkLeader(s *Site) []Finding {
 			"kubectl -n %[1]s delete lease %[2]s", l.Namespace, l.Name)
 		switch holder := *l.Spec.HolderIdentity; {
 		case holder != "" && !strings.HasPrefix(holder, render.ControlName+"-"):
-			return []Finding{failed(ref, remedy, "%q, which is no replica of control, holds the Lease: no replica leads", holder)}
+			return []Finding{failed(ref, remedy, "%q holds the Lease but is not a replica of control, so no replica leads", holder)}
 		case s.Facts.Taken.Sub(l.Spec.RenewTime.Time) > staleLease:
 			return []Finding{failed(ref, "see the logs of control's pods: kubectl -n "+l.Namespace+" logs deployment/"+render.ControlName,
-				"no replica of control has renewed the Lease since %s: none leads", formatTime(l.Spec.RenewTime.Time))}
+				"no replica of control has renewed the Lease since %s, so no replica leads", formatTime(l.Spec.RenewTime.Time))}
 		}
 	}
 	return nil
@@ -148,19 +150,19 @@ func checkObserved(s *Site) []Finding {
 
 var daemonsCurrent = problemCheck(Check{
 	Code: "OOOI-API-006", Title: "daemons receive updates from the API server",
-	About: "A daemon whose watches fail serves what it last knew. The evidence has the error of each watch, such as a missing right, a rejected token, " +
-		"or no connection.",
+	About: "A daemon whose watches fail serves its last known state. The evidence contains the error of each watch, such as a missing permission, a " +
+		"rejected token, or a failed connection.",
 })
 
 var statusesWritten = problemCheck(Check{
 	Code: "OOOI-CTL-005", Title: "statuses can be written", Component: componentControl,
-	About: "Control and xdsd write the status of Infras and ProxyServers. A full etcd, an admission webhook or a missing right rejects it; conditions " +
-		"are then outdated.",
+	About: "Control and xdsd write the status of Infras and ProxyServers. Conditions are outdated if these writes fail, " +
+		"for example because etcd is full, an admission webhook rejects them, or a permission is missing.",
 })
 
 var objectsKept = problemCheck(Check{
 	Code: "OOOI-API-007", Title: "daemons use no objects that disappeared", Component: componentOther,
-	About: "Objects that disappear from the API server without being deleted on purpose stay in use: those of the Infra until teardown, others for 10 minutes.",
+	About: "Daemons keep using objects that disappear from the API server unexpectedly: the Infra's objects until teardown, others for 10 minutes.",
 })
 
 // servesVersion reports whether a CustomResourceDefinition serves a version.
@@ -181,7 +183,7 @@ func conditionsOf(u *unstructured.Unstructured) []status.BasicCondition {
 	return o.Status.Conditions
 }
 
-// conditionStatus returns the status of a condition; empty if the object does not have it.
+// conditionStatus returns the status of a condition; empty if the object lacks the condition.
 func conditionStatus(u *unstructured.Unstructured, kind string) string {
 	for _, c := range conditionsOf(u) {
 		if c.Type == kind {

@@ -10,7 +10,8 @@ var appsReady = appsCheck()
 func appsCheck() Check {
 	c := conditionCheck(Check{
 		Code: "OOOI-APP-001", Title: "the apps address is assigned and announced", Component: componentApps,
-		About: "Condition AppsIngressReady: its reason is one of a closed list, from missing credentials of the hosted cluster to an address that no node announces.",
+		About: "Condition AppsIngressReady. Its reason names the fault, for example missing credentials for the hosted cluster, or an address that no node " +
+			"announces.",
 	}, v1alpha1.ConditionAppsIngressReady)
 	all := c.Run
 	c.Run = func(s *Site) []Finding {

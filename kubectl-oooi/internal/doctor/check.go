@@ -16,17 +16,17 @@ type Check struct {
 	Code string
 	// Title is the condition: a sentence that is true if the check passes.
 	Title string
-	// About is a paragraph for docs/reference/doctor.md: what fails, why, and what the remedy does.
+	// About is the check's paragraph in docs/reference: what fails, why, and what the remedy does.
 	About string
-	// Component is what findings are about, unless they have another one; empty for the whole site.
+	// Component is the default of Finding.Component; empty for the whole site.
 	Component string
 	// InfraOnly means that the check does not apply to a ProxyServer without an Infra.
 	InfraOnly bool
-	// Reads is all that Run reads.
+	// Reads lists the data that Run reads.
 	Reads []site.Read
-	// requested reports whether the data of the check was requested. Nil means always.
+	// requested reports whether the user requested the check. Nil means always.
 	requested func(*Site) bool
-	// Outdated returns why what the check reads may be outdated, so that it is skipped; empty if it is not. Nil means never.
+	// Outdated returns why the check's data may be outdated, in which case the check is skipped; empty if the data is current. Nil means never.
 	Outdated func(*Site) string
 	// Run returns the findings; none if the check passes.
 	Run func(*Site) []Finding
@@ -36,18 +36,18 @@ type Check struct {
 type Site struct {
 	*site.Site
 
-	// reads is what all checks read.
+	// reads lists the data that all checks read.
 	reads []site.Read
-	// drift is how objects differ from the rendered ones; nil if they were not compared. undrifted is why that failed.
+	// drift are findings about objects that differ from the rendered ones; nil if they were not compared. undrifted is why comparing failed.
 	drift     []Finding
 	undrifted string
-	// probe are the findings of probing from the VLAN; nil if it was not requested.
+	// probe are the findings of the probe from the VLAN; nil if none was requested.
 	probe []Finding
 	// leases caches the DHCP leases of the Infra.
 	leases *leaseList
 }
 
-// Components of findings, besides those of an Infra.
+// Components of findings, in addition to the components of an Infra.
 const (
 	componentControl = site.ComponentControl
 	// componentCluster is the hosted cluster.
@@ -56,11 +56,11 @@ const (
 	componentVMs = "vms"
 	// componentApps is the apps ingress.
 	componentApps = "apps"
-	// componentOther is anything on which nothing depends, such as leftovers.
+	// componentOther is for objects on which no other component depends, such as orphans.
 	componentOther = "other"
 )
 
-// dependencies are the components on which each depends. All but componentOther depend on the whole site as well.
+// dependencies maps a component to the components that it depends on. All except componentOther also depend on the whole site.
 var dependencies = map[string][]string{
 	v1alpha1.ComponentDNS:   {componentCluster},
 	v1alpha1.ComponentProxy: {componentCluster},
@@ -71,7 +71,7 @@ var dependencies = map[string][]string{
 // Severity is how serious a finding is.
 type Severity string
 
-// Severities of findings, in the words of the output.
+// Severities of findings, as printed.
 const (
 	// Warn means that the site works, but may fail later or is not configured as intended.
 	Warn Severity = "warn"
@@ -83,9 +83,9 @@ const (
 type Finding struct {
 	Severity Severity  `json:"severity"`
 	Object   model.Ref `json:"object"`
-	// Component is what the fault is limited to; empty for the whole site.
+	// Component is the affected component; empty for the whole site.
 	Component string `json:"component,omitempty"`
-	// Message states the fault in one line. Evidence has the data that proves it, one line for each item.
+	// Message states the fault in one line. Evidence is the data that proves the fault, one line for each item.
 	Message  string   `json:"message"`
 	Evidence []string `json:"evidence,omitempty"`
 	// Remedy is what to do, as an imperative.
@@ -94,7 +94,7 @@ type Finding struct {
 	ConsequenceOf string `json:"consequenceOf,omitempty"`
 }
 
-// failed returns a finding of severity Fail; warned returns one of severity Warn.
+// failed returns a finding with severity Fail, and warned a finding with severity Warn.
 func failed(object model.Ref, remedy, format string, args ...any) Finding {
 	return Finding{Severity: Fail, Object: object, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
@@ -103,14 +103,14 @@ func warned(object model.Ref, remedy, format string, args ...any) Finding {
 	return Finding{Severity: Warn, Object: object, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// about limits a finding to a component.
-func (f Finding) about(component string) Finding {
+// forComponent limits a finding to a component.
+func (f Finding) forComponent(component string) Finding {
 	f.Component = component
 	return f
 }
 
-// because appends evidence to a finding.
-func (f Finding) because(evidence ...string) Finding {
+// withEvidence appends evidence to a finding.
+func (f Finding) withEvidence(evidence ...string) Finding {
 	f.Evidence = append(slices.Clip(f.Evidence), evidence...)
 	return f
 }

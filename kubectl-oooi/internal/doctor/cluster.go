@@ -15,11 +15,11 @@ import (
 
 var infraValid = Check{
 	Code: "OOOI-INF-001", Title: "the addresses, ranges and names are valid", Reads: site.In(site.AtInfra, site.Infras), Run: checkValid,
-	About: "Invalid parts of an Infra are not served. Names and addresses that conflict with other clusters or Infras are served for the older one.",
+	About: "Invalid parts of an Infra are not served. If names or addresses of two clusters or Infras conflict, the older one is served.",
 }
 
-// failReasons are the problems of an Infra that leave a part of it unserved. Those in warnReasons do not. Other checks cover all
-// other reasons.
+// failReasons are the reasons of an Infra's problems because of which a part of the Infra is not served; warnReasons are the reasons of
+// minor problems. Other checks cover all other reasons.
 var (
 	failReasons = []model.Reason{
 		model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonInvalidName, model.ReasonUndecodable,
@@ -34,7 +34,7 @@ var (
 func checkValid(s *Site) []Finding {
 	var findings []Finding
 	if s.Invalid != nil {
-		findings = append(findings, failed(s.Ref(), "correct the field in the file; "+forceRemedy, "setup would refuse it: %v", s.Invalid))
+		findings = append(findings, failed(s.Ref(), "correct the field in the file; "+forceRemedy, "setup would reject the object: %v", s.Invalid))
 	}
 	for _, p := range s.Snapshot.Problems {
 		ofCluster := s.Cluster != nil && p.Object == s.Cluster.Ref
@@ -53,7 +53,7 @@ var hostedReads = site.In(site.AtHosted, site.HostedClusters)
 
 var clusterExists = Check{
 	Code: "OOOI-HC-001", Title: "the Infra's hosted cluster exists", InfraOnly: true, Reads: hostedReads, Run: checkCluster,
-	About: "`spec.hostedClusterRef` selects the HostedCluster; without it, the Infra's name does. Until it exists, only names in the Infra are served.",
+	About: "`spec.hostedClusterRef` selects the HostedCluster (default: the Infra's name). Until the HostedCluster exists, only names in the Infra are served.",
 }
 
 func checkCluster(s *Site) []Finding {
@@ -69,11 +69,12 @@ func checkCluster(s *Site) []Finding {
 		}
 		return nil
 	}
-	f := failed(s.Ref(), "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A", "the Infra lacks a hosted cluster")
+	f := failed(s.Ref(), "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A", "the Infra's hosted cluster "+
+		"does not exist")
 	for _, p := range s.Snapshot.Problems {
 		if p.Object == s.Ref() && slices.Contains([]model.Reason{model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous,
 			model.ReasonConsentMissing}, p.Reason) {
-			f = f.because(string(p.Reason) + ": " + p.Message)
+			f = f.withEvidence(string(p.Reason) + ": " + p.Message)
 		}
 	}
 	return []Finding{f}
@@ -81,11 +82,12 @@ func checkCluster(s *Site) []Finding {
 
 var clusterAvailable = Check{
 	Code: "OOOI-HC-002", Title: "the hosted control plane is available", InfraOnly: true, Component: componentCluster, Reads: hostedReads, Run: checkAvailable,
-	About: "HyperShift reports the state of the control plane in conditions of the HostedCluster. oooi forwards to it whatever they say.",
+	About: "HyperShift reports the state of the control plane in conditions of the HostedCluster. oooi forwards to the control plane regardless of these " +
+		"conditions.",
 }
 
 // expectedConditions are the conditions of a HostedCluster with their status in a healthy cluster. The severity is Fail if nodes
-// cannot work without it.
+// cannot work otherwise.
 var expectedConditions = []struct {
 	kind, status string
 	severity     Severity
@@ -119,7 +121,7 @@ func checkAvailable(s *Site) []Finding {
 			}
 			f := warned(ref, fmt.Sprintf("see the conditions of the HostedCluster: kubectl -n %s describe hostedcluster "+
 				"%s", ref.Namespace, ref.Name), "%s", conditionText(c))
-			// A component that is not available, such as a catalog of OLM in a disconnected site, does not stop nodes.
+			// A component that is not available, such as an OLM catalog in a disconnected site, does not stop nodes.
 			if c.Reason != "ComponentsNotAvailable" {
 				f.Severity = e.severity
 			}
@@ -132,7 +134,7 @@ func checkAvailable(s *Site) []Finding {
 var servicesPublished = Check{
 	Code: "OOOI-HC-003", Title: "services are published under names that VMs can reach", InfraOnly: true, Component: componentCluster,
 	Reads: hostedReads, Run: checkPublished,
-	About: "VMs reach the control plane by names that resolve to the proxy. A service that is published by an address of a node, or never gets a name, " +
+	About: "VMs reach the control plane by names that resolve to the proxy. A service that is published by a node's address, or without a name, " +
 		"cannot be reached from the VLAN.",
 }
 
@@ -156,7 +158,7 @@ var nodePoolsOnNetwork = Check{
 	Code: "OOOI-HC-004", Title: "the NodePools and VMs use the Infra's network", InfraOnly: true, Component: componentVMs, Run: checkNodePools,
 	Reads: slices.Concat(hostedReads, site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.VMIs)),
 	About: "`spec.platform.kubevirt.additionalNetworks` of a NodePool attaches its VMs to the VLAN. Several Infras may serve a cluster, one for each VLAN. " +
-		"NetworkAttachmentDefinitions are of one network if their configurations lead to the same VLAN.",
+		"NetworkAttachmentDefinitions whose configurations lead to the same VLAN are the same network.",
 }
 
 func checkNodePools(s *Site) []Finding {
@@ -164,7 +166,7 @@ func checkNodePools(s *Site) []Finding {
 		return nil
 	}
 	nad := s.Network().Key()
-	var served, others []string // networks of the cluster's Infras; NodePools on those of other Infras
+	var served, others []string // networks of the cluster's Infras; NodePools on networks of other Infras
 	for _, i := range s.Snapshot.Infras {
 		if i.Cluster != nil && i.Cluster.Ref == s.Cluster.Ref {
 			served = append(served, i.NetworkAttachment)
@@ -174,7 +176,7 @@ func checkNodePools(s *Site) []Finding {
 	used := false
 	for _, u := range s.nodePools() {
 		if platform, _, _ := unstructured.NestedString(u.Object, "spec", "platform", "type"); platform != "" && platform != objects.PlatformKubeVirt {
-			continue // its nodes are no VMs
+			continue // its nodes are not VMs
 		}
 		var names []string
 		for _, r := range read.AttachmentRefs(u, s.Cluster.ControlPlaneNamespace) {
@@ -186,14 +188,14 @@ func checkNodePools(s *Site) []Finding {
 		switch used = used || on(nad); {
 		case !slices.ContainsFunc(served, on):
 			findings = append(findings, failed(site.RefTo(u), "add the network to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out",
-				"the VMs of the NodePool are not on network %s", nad).because("additionalNetworks: "+strings.Join(names, ", ")))
+				"the VMs of the NodePool are not on network %s", nad).withEvidence("additionalNetworks: "+strings.Join(names, ", ")))
 		case !on(nad):
 			others = append(others, site.RefTo(u).Key()+": "+strings.Join(names, ", "))
 		}
 	}
 	if !used && len(findings) == 0 && len(others) > 0 {
 		findings = append(findings, failed(s.Ref(), "add the network to spec.platform.kubevirt.additionalNetworks of a NodePool, or delete the Infra with teardown",
-			"no NodePool of the hosted cluster is on network %s", nad).because(others...))
+			"no NodePool of the hosted cluster is on network %s", nad).withEvidence(others...))
 	}
 	return append(findings, s.strayVMs(served)...)
 }
@@ -212,7 +214,7 @@ func (s *Site) strayVMs(served []string) []Finding {
 		f := warned(site.RefTo(u), "compare the configurations of the NetworkAttachmentDefinitions, or restart the VM if its NodePool was changed",
 			"the VM of the hosted cluster is not on network %s", strings.Join(served, ", "))
 		for _, r := range read.AttachmentRefs(u, s.Cluster.ControlPlaneNamespace) {
-			f = f.because("it is on network " + r.Attachment)
+			f = f.withEvidence("it is on network " + r.Attachment)
 		}
 		findings = append(findings, f)
 	}

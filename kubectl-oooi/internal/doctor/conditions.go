@@ -48,11 +48,11 @@ func (s *Site) conditionFindings(component string, ref model.Ref, conditions []m
 	if component == componentApps {
 		logs = "-n " + render.SystemNamespace + " logs deployment/" + render.ControlName
 	}
-	return []Finding{failed(ref, "correct what the message names; for details, see the logs: kubectl "+logs, "%s: %s", c.Reason, c.Message)}
+	return []Finding{failed(ref, "correct the fault that the message names; for details, see the logs: kubectl "+logs, "%s: %s", c.Reason, c.Message)}
 }
 
-// conditionsOutdated returns why conditions may be outdated; empty if they are not: control does not run, cannot write them, or has
-// not observed the Infra.
+// conditionsOutdated returns why conditions may be outdated: control does not run, cannot write them, or has not observed the Infra.
+// The result is empty if conditions are current.
 func conditionsOutdated(s *Site) string {
 	for _, c := range []Check{controlRuns, controlLeads, statusesWritten, controlObserved} {
 		if findings := c.Run(s); slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Fail }) {

@@ -14,7 +14,7 @@ import (
 var resolversOffered = Check{
 	Code: "OOOI-DHCP-006", Title: "DHCP options match the site", InfraOnly: true, Component: v1alpha1.ComponentDHCP, Run: checkOptions,
 	Reads: slices.Concat(site.In(site.AtInfra, site.Infras), nadReads, site.Optional(problemReads)),
-	About: "Options in `infraComponents.dhcp.options` replace what DHCP offers by default: oooi's DNS servers, and the MTU of the network.",
+	About: "Options in `infraComponents.dhcp.options` override DHCP's defaults, such as oooi's DNS servers and the network's MTU.",
 }
 
 // DHCP options (RFC 2132, 3.8 and 5.1).
@@ -31,14 +31,14 @@ func checkOptions(s *Site) []Finding {
 	var findings []Finding
 	mtu := s.mtu()
 	for _, o := range dhcp.Options {
-		is := func(code int32, names ...string) bool {
+		isOption := func(code int32, names ...string) bool {
 			return o.Code != nil && *o.Code == code || slices.Contains(names, o.Name)
 		}
 		switch {
-		case is(dnsOption, "dns") && s.Infra.Spec.InfraComponents.DNS.IsEnabled():
+		case isOption(dnsOption, "dns") && s.Infra.Spec.InfraComponents.DNS.IsEnabled():
 			findings = append(findings, failed(s.Ref(), "remove the option; add upstream resolvers to networkConfig.dnsServers",
 				"infraComponents.dhcp.options sets the DNS servers %s: VMs cannot resolve control-plane names", o.Value))
-		case is(mtuOption, "mtu", "interface-mtu") && mtu > 0 && o.Value != fmt.Sprint(mtu):
+		case isOption(mtuOption, "mtu", "interface-mtu") && mtu > 0 && o.Value != fmt.Sprint(mtu):
 			findings = append(findings, failed(s.Ref(), "remove the option, or set it to the MTU of the network",
 				"infraComponents.dhcp.options sets MTU %s, but the network has MTU %d", o.Value, mtu))
 		}
@@ -48,24 +48,26 @@ func checkOptions(s *Site) []Finding {
 
 var leasesStored = problemCheck(Check{
 	Code: "OOOI-DHCP-012", Title: "DHCP stores leases", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
-	About: "A lease is stored before it is granted. If the API server or the disk rejects it, clients without an address get none; renewals of known " +
+	About: "coredhcp stores a lease before it grants it. If the API server or the disk rejects the lease, clients without an address get none; renewals of " +
+		"known " +
 		"leases succeed.",
 })
 
 var rangesFree = problemCheck(Check{
 	Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
-	About: "An address becomes free one minute after coredhcp saw the deletion of its VM. If it did not see it, the VM must have been missing for " +
-		"the lease time and 10 minutes, which begin again when coredhcp restarts. Addresses that other hosts use count as taken.",
+	About: "coredhcp releases an address one minute after it saw the deletion of its VM. If coredhcp missed the deletion, it releases the address when " +
+		"the VM has been missing for the lease time and 10 minutes; a restart of coredhcp restarts this period. Addresses that other hosts use count as taken.",
 })
 
 var onlyDHCPServer = problemCheck(Check{
 	Code: "OOOI-DHCP-014", Title: "no other DHCP server answers on the VLAN", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
-	About: "coredhcp sees which server clients select, and replies of other servers to broadcasts. It is a failure if a VM has dealt with the other server.",
+	About: "coredhcp sees which server clients select, and other servers' replies to broadcasts. The check fails if a VM has used another server, and warns " +
+		"otherwise.",
 })
 
 var offersRequested = problemCheck(Check{
 	Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
-	About: "If VMs ignore all offers, these do not arrive: DHCP snooping of a switch drops them unless it trusts the ports of the DHCP pods' nodes.",
+	About: "If VMs ignore all offers, the offers do not arrive. A switch with DHCP snooping drops offers unless it trusts the ports of the DHCP pods' nodes.",
 })
 
 var packetsHandled = problemCheck(Check{
@@ -85,31 +87,31 @@ var macsUnique = problemCheck(Check{
 
 var annotationsValid = problemCheck(Check{
 	Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", InfraOnly: true, Component: componentVMs,
-	About: "DHCP serves a VM with an invalid annotation as if it had none.",
+	About: "DHCP ignores invalid annotations.",
 })
 
 var clientsKnown = problemCheck(Check{
-	Code: "OOOI-DHCP-015", Title: "clients have MAC addresses of VMs", InfraOnly: true, Component: componentVMs, Run: checkOtherMACs,
+	Code: "OOOI-DHCP-015", Title: "clients' MAC addresses belong to VMs", InfraOnly: true, Component: componentVMs, Run: checkOtherMACs,
 	Reads: site.Optional(site.In(site.AtControlPlane, site.VMIs)),
-	About: "DHCP replies to MAC addresses of VMs on the network. A guest that uses another MAC address than its VM's specification, or an interface on " +
+	About: "DHCP replies only to MAC addresses of VMs on the network. A guest that uses another MAC address than its VM's specification, or an interface on " +
 		"another network, gets no address.",
 })
 
 var leasesKept = problemCheck(Check{
 	Code: "OOOI-DHCP-016", Title: "no leases are lost", InfraOnly: true, Component: componentVMs,
-	About: "If a Lease object is deleted or edited, the VM keeps its address until it renews, and coredhcp then stores the lease again.",
+	About: "If a Lease object is deleted or edited, the VM keeps its address. coredhcp stores the lease again when the VM renews it.",
 })
 
 var leasesUnused = problemCheck(Check{
 	Code: "OOOI-DHCP-004", Title: "no other host uses addresses of the DHCP ranges", InfraOnly: true, Component: componentOther,
-	About: "DHCP probes addresses before it leases them, and quarantines those in use. A router with proxy ARP answers for all of them.",
+	About: "DHCP probes addresses before it leases them, and quarantines addresses in use. A router with proxy ARP answers for all addresses.",
 })
 
 var rangesSufficient = Check{
 	Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the " +
 		"NodePools", InfraOnly: true, Component: componentOther, Run: checkPoolSizes,
 	Reads: slices.Concat(hostedReads, site.In(site.AtHosted, site.NodePools)),
-	About: "NodePools can have `replicas` or the autoscaler's maximum of VMs, and one more during a rollout with upgrade type Replace.",
+	About: "A NodePool can have as many VMs as `replicas` or the autoscaler's maximum, and one more during a rollout with upgrade type Replace.",
 }
 
 func checkPoolSizes(s *Site) []Finding {
@@ -120,7 +122,7 @@ func checkPoolSizes(s *Site) []Finding {
 	for _, r := range s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges() {
 		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
 		if err != nil || !parsed.First.Is4() {
-			return nil // invalid, or never too small
+			return nil // the ranges are invalid, or never too small
 		}
 		addresses += number(parsed.Last.As4()) - number(parsed.First.As4()) + 1
 	}
@@ -142,7 +144,7 @@ func checkPoolSizes(s *Site) []Finding {
 		return nil
 	}
 	return []Finding{warned(s.Ref(), "extend infraComponents.dhcp.ranges before the NodePools grow", "the NodePools can have %d VMs, but the DHCP ranges "+
-		"have only %d addresses", wanted, addresses).because(evidence...)}
+		"have only %d addresses", wanted, addresses).withEvidence(evidence...)}
 }
 
 // number returns an IPv4 address as a number.
@@ -154,7 +156,7 @@ func number(a [4]byte) int64 {
 	return n
 }
 
-// isUnknown reports whether DHCP has reported a MAC address as that of no VM.
+// isUnknown reports whether DHCP has reported that a MAC address belongs to no VM.
 func (s *Site) isUnknown(mac string) bool {
 	return slices.ContainsFunc(s.problemFindings("OOOI-DHCP-015"), func(f Finding) bool {
 		return strings.Contains(f.Message+strings.Join(f.Evidence, " "), mac)

@@ -23,7 +23,7 @@ type Result struct {
 	Docs     string    `json:"docs"`
 }
 
-// Diagnosis has the results of all checks of a site, in the order of the stages.
+// Diagnosis has the results of all checks for a site, in stage order.
 type Diagnosis struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -32,12 +32,12 @@ type Diagnosis struct {
 	Summary  map[output.Result]int `json:"summary"`
 }
 
-// Added is what a command adds to the facts of a site.
+// Added is data that a command adds to a site's facts.
 type Added struct {
-	// Drift is how objects differ from the rendered ones; nil if they were not compared. Undrifted is why that failed.
+	// Drift are findings about objects that differ from the rendered ones; nil if they were not compared. Undrifted is why comparing failed.
 	Drift     []Finding
 	Undrifted string
-	// Probe are the findings of probing from the VLAN; nil if it was not requested.
+	// Probe are the findings of the probe from the VLAN; nil if none was requested.
 	Probe []Finding
 }
 
@@ -131,7 +131,7 @@ func rootOf(component string, roots map[string]string) string {
 	return roots[""]
 }
 
-// addRoots adds the failures of a check that are no consequences.
+// addRoots adds the failures of a check that are not consequences of others.
 func addRoots(r *Result, roots map[string]string) {
 	for _, f := range r.Findings {
 		if f.Severity == Fail && f.ConsequenceOf == "" && roots[f.Component] == "" && f.Component != componentOther {
@@ -153,7 +153,7 @@ func merge(findings []Finding) []Finding {
 		}
 		for _, e := range f.Evidence {
 			if !slices.Contains(merged[at].Evidence, e) {
-				merged[at] = merged[at].because(e)
+				merged[at] = merged[at].withEvidence(e)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (d *Diagnosis) Inconclusive() []Result {
 	return slices.DeleteFunc(slices.Clone(d.Results), func(r Result) bool { return r.Status != output.Skipped })
 }
 
-// Root returns the most severe result that is no consequence; nil if there is none.
+// Root returns the most severe result that is not a consequence of another; nil if there is none.
 func (d *Diagnosis) Root() *Result {
 	for _, status := range []output.Result{output.Failed, output.Broken, output.Warned} {
 		for i := range d.Results {

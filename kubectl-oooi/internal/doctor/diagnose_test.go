@@ -36,15 +36,15 @@ func load(t *testing.T, reports answers, pairs ...string) *site.Site {
 	}
 	text := read("site.yaml")
 	facts := struct {
-		Taken    time.Time      `json:"taken"`
-		Unserved []site.Kind    `json:"unserved"`
-		Answers  []*site.Answer `json:"answers"`
+		Taken     time.Time        `json:"taken"`
+		Unserved  []site.Kind      `json:"unserved"`
+		Responses []*site.Response `json:"answers"`
 	}{Taken: time.Date(2026, 11, 28, 12, 0, 10, 0, time.UTC), Unserved: []site.Kind{site.Constraints}}
 	for _, c := range [][3]string{{"dhcp", "coredhcp", "192.0.2.2"}, {"dns", "coredns", "192.0.2.3"}, {"proxy", "xdsd", "192.0.2.4"}} {
 		text += "---\n" + strings.NewReplacer("NAME", c[0], "CONTAINER", c[1], "ADDRESS", c[2]).Replace(read("pods.yaml"))
-		facts.Answers = append(facts.Answers, &site.Answer{Namespace: "clusters", Pod: "demo-" + c[0] + "-0", Container: c[1], Report: report(reports, c[1])})
+		facts.Responses = append(facts.Responses, &site.Response{Namespace: "clusters", Pod: "demo-" + c[0] + "-0", Container: c[1], Report: report(reports, c[1])})
 	}
-	facts.Answers = append(facts.Answers, &site.Answer{Namespace: "oooi-system", Pod: "oooi-control-1", Container: "control", Report: report(reports, "control")})
+	facts.Responses = append(facts.Responses, &site.Response{Namespace: "oooi-system", Pod: "oooi-control-1", Container: "control", Report: report(reports, "control")})
 	for i := 0; i < len(pairs); i += 2 {
 		if !strings.Contains(text, pairs[i]) {
 			t.Fatalf("testdata does not contain %q", pairs[i])
@@ -228,7 +228,8 @@ func TestDriftIsTheRoot(t *testing.T) {
 			findings, _ := DriftFindings(s, &drift.Report{Differences: []drift.Difference{tc.d}})
 			d := Diagnose(s, Added{Drift: findings}, all)
 			text := show(t, d, false)
-			if r := d.Root(); r == nil || r.Code+" "+string(r.Status) != want || want == drifted && i < 2 && !strings.Contains(text, "possible consequences: OOOI-POD-002") {
+			if r := d.Root(); r == nil || r.Code+" "+string(r.Status) != want || want == drifted && i < 2 && !strings.Contains(text, "possible consequences: "+
+				"OOOI-POD-002") {
 				t.Errorf("%+v: no %s in\n%s", tc.d, want, text)
 			}
 		}
@@ -295,7 +296,8 @@ involvedObject: {kind: Pod, namespace: clusters, name: demo-dns-0, uid: pod-dns}
 func TestListenersAreConsequencesOfBackends(t *testing.T) {
 	s := load(t, answers{"xdsd": podProblem(problem.BackendHandshakeFailing, "the process hangs")},
 		`{type: Ready, status: "True", reason: DeploymentReady}`, `{type: Ready, status: "False", reason: ListenerNotReady, message: port 6443}`)
-	if text := show(t, Diagnose(s, Added{}, all), false); !strings.HasPrefix(text, "fail   OOOI-PRX-018") || !strings.Contains(text, "possible consequences: OOOI-PRX-004;") {
+	if text := show(t, Diagnose(s, Added{}, all), false); !strings.HasPrefix(text, "fail   OOOI-PRX-018") || !strings.Contains(text, "possible consequences: "+
+		"OOOI-PRX-004;") {
 		t.Error(text)
 	}
 }
@@ -346,11 +348,11 @@ const root = "../../.."
 func TestClusterRoleHasTheRightsOfTheChecks(t *testing.T) {
 	text, err := yaml.Marshal(Role())
 	lab.Must(t, err)
-	const head = "# Exactly the rights that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"
+	const head = "# Exactly the permissions that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"
 	golden.Check(t, filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"), head+string(text))
 }
 
-// TestChecksAreDocumented compares the generated pages with docs/reference, which has no others of their names.
+// TestChecksAreDocumented compares the generated pages with docs/reference, which must not contain other pages with such names.
 func TestChecksAreDocumented(t *testing.T) {
 	folder := filepath.Join(root, "docs", "reference")
 	pages := Docs()

@@ -19,7 +19,7 @@ import (
 var noLoop = Check{
 	Code: "OOOI-DNS-003", Title: "the upstream resolvers are not the cluster's DNS", InfraOnly: true, Component: v1alpha1.ComponentDNS, Run: checkLoop,
 	Reads: slices.Concat(site.In(site.AtInfra, site.Infras), site.In(site.AtClusterDNS, site.Services)),
-	About: "The cluster's DNS forwards the hosted cluster's domain to oooi's DNS. If oooi's DNS forwards back, queries for unknown names loop.",
+	About: "The cluster's DNS forwards the hosted cluster's domain to oooi's DNS. Queries for unknown names loop if oooi's DNS forwards them back.",
 }
 
 func checkLoop(s *Site) []Finding {
@@ -42,7 +42,7 @@ func checkLoop(s *Site) []Finding {
 
 var upstreamsAnswer = problemCheck(Check{
 	Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", InfraOnly: true, Component: v1alpha1.ComponentDNS,
-	About: "Names outside of the hosted cluster are forwarded to `networkConfig.dnsServers`, or to the resolvers of the node. VMs cannot pull images if " +
+	About: "oooi's DNS forwards names outside of the hosted cluster to `networkConfig.dnsServers`, or to the node's resolvers. VMs cannot pull images if " +
 		"none answers.",
 })
 
@@ -53,8 +53,8 @@ var dnsReady = conditionCheck(Check{
 
 var namesServed = conditionCheck(Check{
 	Code: "OOOI-DNS-002", Title: "control-plane names are served", Component: v1alpha1.ComponentDNS,
-	About: "Condition NamesServed: the names of the control plane are known, valid and lead to one service each. `kubectl oooi resolve NAME` shows the " +
-		"answer of each view and its source.",
+	About: "Condition NamesServed: the control-plane names are known, valid and each lead to one service. `kubectl oooi resolve NAME` shows the " +
+		"response of each view and its source.",
 }, v1alpha1.ConditionNamesServed)
 
 var domainForwarded = Check{
@@ -103,7 +103,7 @@ func checkForwarded(s *Site) []Finding {
 	for _, domain := range s.missingDomains(forwarders, addresses) {
 		findings = append(findings, warned(ref, remedy, "the cluster's DNS does not forward %s to Service %s/%s: pods of the management cluster cannot "+
 			"resolve control-plane names", domain, s.Infra.Namespace, service).
-			because(fmt.Sprintf("addresses of DNS: %v", addresses)))
+			withEvidence(fmt.Sprintf("DNS Service addresses: %v", addresses)))
 	}
 	return findings
 }
@@ -120,7 +120,7 @@ var registryReached = Check{
 }
 
 func checkRegistry(s *Site) []Finding {
-	list, _ := registry.Of(s.Site)
+	list, _ := registry.OfSite(s.Site)
 	if len(list) == 0 || registry.Reached(list) != nil {
 		return nil
 	}
@@ -131,12 +131,12 @@ func checkRegistry(s *Site) []Finding {
 	}
 	f := report(s.Ref(), r.Remedy, "VMs cannot pull the release image from %s: %s", r, r.Missing)
 	for _, other := range list[1:] {
-		f = f.because(fmt.Sprintf("%s: %s", other, other.Missing))
+		f = f.withEvidence(fmt.Sprintf("%s: %s", other, other.Missing))
 	}
 	return []Finding{f}
 }
 
-// dnsAddresses returns the cluster IPs of the DNS Services of all Infras that serve the hosted cluster: any of them resolves its
+// dnsAddresses returns the cluster IPs of the DNS Services of all Infras that serve the hosted cluster. Each resolves the cluster's
 // names for pods.
 func (s *Site) dnsAddresses() []string {
 	var addresses []string

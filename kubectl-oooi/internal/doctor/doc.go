@@ -1,7 +1,6 @@
-// Package doctor diagnoses a site. The order of its stages is the order of causes: the first stage that fails for a component
-// has the root, and findings of later stages about that component, or one that depends on it, are possible consequences.
-// Nothing is suppressed.
+// Package doctor diagnoses a site. Its stages are in the order of causes: the first failure of a component is a root cause, and
+// later findings about that component, or about components that depend on it, are possible consequences. doctor reports all of them.
 //
-// Faults of daemons, clients and the VLAN are judged by the daemons and by control, see package problem; doctor prints them, and
-// checks what they cannot see.
+// The daemons and control detect faults of daemons, clients and the VLAN, see package problem. doctor prints them, and checks what
+// the daemons cannot see.
 package doctor

@@ -20,7 +20,7 @@ var nadReads = site.In(site.AtNetwork, site.NADs)
 
 var nadExists = Check{
 	Code: "OOOI-NET-001", Title: "the VMs' NetworkAttachmentDefinition exists", Reads: nadReads, Run: checkNAD,
-	About: "`networkConfig.networkAttachmentDefinition` names the VLAN. New pods do not start without it; those that run are not affected.",
+	About: "`networkConfig.networkAttachmentDefinition` names the VLAN. New pods do not start without it; running pods are not affected.",
 }
 
 func checkNAD(s *Site) []Finding {
@@ -28,7 +28,7 @@ func checkNAD(s *Site) []Finding {
 	case !s.Facts.Served(site.NADs):
 		return []Finding{failed(s.Network(), "install Multus", "the cluster does not serve NetworkAttachmentDefinitions")}
 	case s.NAD() == nil:
-		return []Finding{failed(s.Network(), "create it, or set the network of "+s.Ref().Kind+" "+s.Ref().Name+" to another one (NAMESPACE/NAME)",
+		return []Finding{failed(s.Network(), "create it, or set another network (NAMESPACE/NAME) in "+s.Ref().Kind+" "+s.Ref().Name,
 			"the NetworkAttachmentDefinition does not exist")}
 	}
 	return nil
@@ -37,9 +37,9 @@ func checkNAD(s *Site) []Finding {
 var nadWithoutIPAM = Check{
 	Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", InfraOnly: true, Component: componentVMs, Reads: nadReads,
 	Run: checkIPAM,
-	About: "If the network assigns addresses, KubeVirt offers them to VMs from a DHCP server in their pods, before oooi's DHCP. With `ipam` of type `dhcp`, " +
-		"also of a ClusterUserDefinedNetwork with `ipam: {mode: DHCP}`, the node requests a lease before oooi's DHCP knows the VM. Only without oooi's DHCP is " +
-		"that mode of OVN-Kubernetes accepted.",
+	About: "If the network assigns addresses, KubeVirt's DHCP server in the VMs' pods offers them to VMs before oooi's DHCP does. With `ipam` type `dhcp`, " +
+		"or a ClusterUserDefinedNetwork with `ipam: {mode: DHCP}`, the node requests a lease before oooi's DHCP knows the VM. doctor accepts this mode of " +
+		"OVN-Kubernetes only if oooi's DHCP is disabled.",
 }
 
 func checkIPAM(s *Site) []Finding {
@@ -48,16 +48,16 @@ func checkIPAM(s *Site) []Finding {
 	}
 	switch field, err := cni.IPAM(s.NetworkConfig()); {
 	case err != nil:
-		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).about("")}
+		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).forComponent("")}
 	case field == cni.DHCPIPAM && s.enabled(v1alpha1.ComponentDHCP):
 		return []Finding{failed(s.Network(),
 			"remove ipam (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}), and restart the VMs; they request leases themselves",
-			"spec.config has %s: the node requests a lease for each VM's pod before the VM's MAC address is known, and oooi's DHCP does not answer unknown clients, "+
+			"spec.config has %s: the node requests a lease for each VM's pod before the VM's MAC address is known, and oooi's DHCP does not reply to unknown clients, "+
 				"so VMs do not start", field)}
-	case field == cni.DHCPIPAM && cni.IsOVN(s.NetworkConfig()): // of another DHCP server; KubeVirt does not see the addresses
+	case field == cni.DHCPIPAM && cni.IsOVN(s.NetworkConfig()): // another DHCP server assigns the addresses; KubeVirt does not see them
 	case field != "":
 		return []Finding{failed(s.Network(), "remove the field, and restart the VMs",
-			"spec.config assigns addresses in field %s: KubeVirt offers them to VMs from a DHCP server of its own, before oooi's", field)}
+			"spec.config assigns addresses in field %s: KubeVirt's DHCP server offers them to VMs before oooi's DHCP does", field)}
 	}
 	return nil
 }
@@ -65,8 +65,8 @@ func checkIPAM(s *Site) []Finding {
 var podsOnNetwork = Check{
 	Code: "OOOI-NET-009", Title: "oooi's pods are on the VMs' network", Run: checkPodNetworks,
 	Reads: slices.Concat(nadReads, site.In(site.AtInfra, site.Pods, site.NADs)),
-	About: "setup attaches the pods to the network that the VMs' NetworkAttachmentDefinition then describes. If it is changed later, new VMs are on " +
-		"another network than the pods, and the next setup moves the pods.",
+	About: "setup attaches the pods to the network in the VMs' NetworkAttachmentDefinition. If its configuration changes later, new VMs are on " +
+		"another network than the pods until setup runs again and moves the pods.",
 }
 
 func checkPodNetworks(s *Site) []Finding {
@@ -79,8 +79,8 @@ func checkPodNetworks(s *Site) []Finding {
 		for _, i := range interfaces {
 			if pods := s.Networks[i.Network]; pods != "" && pods != vms {
 				return []Finding{failed(s.Network(), "undo the change of spec.config; only if the VMs use the changed network, run 'kubectl oooi setup -f FILE' with "+
-					"the Infra's file, which moves the pods", "it was changed after setup: spec.config now describes %s, and oooi's pods are on %s", vms, pods).
-					because(fmt.Sprintf("NetworkAttachmentDefinition %s attaches pod %s", i.Network, p.Name))}
+					"the Infra's file, which moves the pods", "the configuration was changed after setup: spec.config now describes %s, but oooi's pods are on %s", vms, pods).
+					withEvidence(fmt.Sprintf("NetworkAttachmentDefinition %s attaches pod %s", i.Network, p.Name))}
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func checkAllowed(s *Site) []Finding {
 	reported := map[string]int{} // findings by network
 	for _, r := range isolation.Rejected(refs) {
 		if at, found := reported[r.Attachment]; found {
-			findings[at] = findings[at].because("so does " + r.Object.String())
+			findings[at] = findings[at].withEvidence("so does " + r.Object.String())
 			continue
 		}
 		reported[r.Attachment] = len(findings)
@@ -123,8 +123,8 @@ func checkAllowed(s *Site) []Finding {
 var networkSuitable = Check{
 	Code: "OOOI-NET-005", Title: "the VMs' network delivers the VMs' frames", InfraOnly: true, Component: componentVMs, Run: checkSuitable,
 	Reads: slices.Concat(nadReads, site.Optional(site.In(site.AtControlPlane, site.VMIs, site.Pods))),
-	About: "macvlan and ipvlan deliver no frames to VMs. With `macspoofchk`, and on OVN-Kubernetes, the network drops frames of a VM whose MAC address " +
-		"is not that of its pod, as after a live migration of a VM without `macAddress`.",
+	About: "macvlan and ipvlan deliver no frames to VMs. With `macspoofchk`, and on OVN-Kubernetes, the network drops a VM's frames if the VM's MAC " +
+		"address differs from its pod's, as after a live migration of a VM without `macAddress`.",
 }
 
 // unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
@@ -155,7 +155,7 @@ func checkSuitable(s *Site) []Finding {
 	return append(findings, checkMigrated(s)...)
 }
 
-// checkMigrated finds VMs with another MAC address than their pods have, if the network drops the frames of such VMs.
+// checkMigrated finds VMs whose MAC address differs from their pod's, if the network drops the frames of such VMs.
 func checkMigrated(s *Site) []Finding {
 	// OVN-Kubernetes sets the port security of a logical switch port to the MAC address of the pod.
 	drops := func(config string) bool { return cni.ChecksMAC(config) || cni.IsOVN(config) }
@@ -177,7 +177,7 @@ func checkMigrated(s *Site) []Finding {
 					continue
 				}
 				findings = append(findings, failed(site.RefTo(u), "restart the VM, set macAddress in its spec, or remove macspoofchk from the network's configuration",
-					"the VM has MAC address %s on the VLAN, and its pod %s has %s, as after a migration of a VM without macAddress: the network drops the VM's "+
+					"the VM has MAC address %s on the VLAN, but its pod %s has %s, as after a migration of a VM without macAddress: the network drops the VM's "+
 						"frames", own[0], p.Name, i.MAC))
 			}
 		}
@@ -186,13 +186,13 @@ func checkMigrated(s *Site) []Finding {
 }
 
 // attachmentOf returns the first NetworkAttachmentDefinition by which a VM is on the network of the Infra and whose configuration
-// has a property; nil if there is none.
-func (s *Site) attachmentOf(u *unstructured.Unstructured, has func(config string) bool) *model.Ref {
+// matches; nil if there is none.
+func (s *Site) attachmentOf(u *unstructured.Unstructured, matches func(config string) bool) *model.Ref {
 	for _, ref := range read.MachineAttachments(u, s.Networks, s.Network().Key()) {
-		of := model.ParseRef(site.NADs.Kind, ref)
-		for _, nad := range s.Facts.List(site.NADs, of.Namespace) {
-			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == of.Name && has(config) {
-				return &of
+		attachment := model.ParseRef(site.NADs.Kind, ref)
+		for _, nad := range s.Facts.List(site.NADs, attachment.Namespace) {
+			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == attachment.Name && matches(config) {
+				return &attachment
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Site) attachmentOf(u *unstructured.Unstructured, has func(config string
 var addressesUnique = Check{
 	Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", InfraOnly: true, Component: componentVMs, Run: checkAddresses,
 	Reads: site.In(site.AtControlPlane, site.VMIs),
-	About: "VMs report their addresses in their status. None may have the address of another VM, of the gateway or of a component.",
+	About: "VMs report their addresses in their status. A VM must not use the address of another VM, the gateway or a component.",
 }
 
 func checkAddresses(s *Site) []Finding {
@@ -236,11 +236,11 @@ func hasEnded(u *unstructured.Unstructured) bool {
 	return phase == "Succeeded" || phase == "Failed" || u.GetDeletionTimestamp() != nil
 }
 
-// mtu returns the MTU of the VMs' network: that of the pods' interfaces or, if it is unknown, that of its configuration; 0 if that
-// has none.
+// mtu returns the MTU of the VMs' network: the MTU of the pods' interfaces or, if unknown, the MTU in the network's configuration; 0 if
+// neither is known.
 func (s *Site) mtu() int {
 	mtu := 0
-	for _, a := range s.Answers(site.AtInfra) {
+	for _, a := range s.Responses(site.AtInfra) {
 		if a.Report == nil || a.Report.VLAN == nil {
 			continue
 		}

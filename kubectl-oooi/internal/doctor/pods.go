@@ -73,8 +73,8 @@ var podReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.StatefulSets)
 var nodesReady = Check{
 	Code: "OOOI-NODE-001", Title: "the nodes of the pods are ready", Run: checkNodes,
 	Reads: slices.Concat(site.In(site.AtInfra, site.Pods), site.In(site.AtSystem, site.Pods), site.In(site.Everywhere, site.Nodes)),
-	About: "A node that is not ready, or under pressure, stops or evicts pods, and a cordoned one gets none. A pod with a fixed VLAN address starts on " +
-		"another node only when Kubernetes knows that the first one is gone.",
+	About: "A node that is not ready, or under pressure, stops or evicts pods; a cordoned node gets no new pods. A pod with a fixed VLAN address starts on " +
+		"another node only when Kubernetes knows that it no longer runs on the first one.",
 }
 
 // expectedNode are the conditions of a node with their status if it is healthy.
@@ -90,7 +90,7 @@ var expectedNode = []struct {
 }
 
 func checkNodes(s *Site) []Finding {
-	byNode := map[string][]*corev1.Pod{} // those that no node runs yet by ""
+	byNode := map[string][]*corev1.Pod{} // unscheduled pods by ""
 	for _, p := range slices.Concat(s.componentPods(), s.ControlPods()) {
 		byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
 	}
@@ -99,12 +99,12 @@ func checkNodes(s *Site) []Finding {
 	var findings []Finding
 	for _, n := range nodes {
 		if n.Spec.Unschedulable {
-			f := failed(site.RefOf(site.Nodes, n), "allow pods on the node again: kubectl uncordon "+n.Name, "the node is cordoned, and pods of oooi wait for a node")
+			f := failed(site.RefOf(site.Nodes, n), "allow pods on the node again: kubectl uncordon "+n.Name, "the node is cordoned, and oooi's pods wait for a node")
 			if available { // the pods may wait for another reason
 				f.Severity = Warn
 			}
 			for _, p := range byNode[""] {
-				findings = append(findings, f.about(componentOf(p)))
+				findings = append(findings, f.forComponent(componentOf(p)))
 			}
 		}
 		for _, c := range n.Status.Conditions {
@@ -112,11 +112,11 @@ func checkNodes(s *Site) []Finding {
 				if c.Type != e.kind || c.Status == e.status {
 					continue
 				}
-				f := failed(site.RefOf(site.Nodes, n), "correct what its conditions say: kubectl describe node "+n.Name,
+				f := failed(site.RefOf(site.Nodes, n), "correct the fault that its conditions name: kubectl describe node "+n.Name,
 					"the node has condition %s=%s: %s", c.Type, c.Status, c.Message)
 				f.Severity = e.severity
 				for _, p := range byNode[n.Name] {
-					findings = append(findings, f.about(componentOf(p)))
+					findings = append(findings, f.forComponent(componentOf(p)))
 				}
 			}
 		}
@@ -126,7 +126,7 @@ func checkNodes(s *Site) []Finding {
 
 var workloadsExist = Check{
 	Code: "OOOI-POD-001", Title: "each enabled component has a StatefulSet with all replicas", Reads: podReads, Run: checkWorkloads,
-	About: "setup creates a StatefulSet for each component: one for each replica with a fixed address.",
+	About: "setup creates a StatefulSet for each component, or for each replica if replicas have fixed addresses.",
 }
 
 func checkWorkloads(s *Site) []Finding {
@@ -134,12 +134,12 @@ func checkWorkloads(s *Site) []Finding {
 	for _, c := range s.components() {
 		sets := s.statefulSets(c.name)
 		if len(sets) == 0 {
-			findings = append(findings, failed(s.Ref(), setupRemedy, "%s is enabled, but its StatefulSet does not exist", c.name).about(c.name))
+			findings = append(findings, failed(s.Ref(), setupRemedy, "%s is enabled, but its StatefulSet does not exist", c.name).forComponent(c.name))
 		}
 		for _, set := range sets {
 			if set.Spec.Replicas != nil && *set.Spec.Replicas == 0 {
 				ref := site.RefOf(site.StatefulSets, set)
-				findings = append(findings, failed(ref, setupRemedy, "the StatefulSet is scaled to 0 replicas").about(c.name))
+				findings = append(findings, failed(ref, setupRemedy, "the StatefulSet is scaled to 0 replicas").forComponent(c.name))
 			}
 		}
 	}
@@ -155,8 +155,8 @@ func (s *Site) statefulSets(name string) []*appsv1.StatefulSet {
 
 var podsCreated = Check{
 	Code: "OOOI-POD-005", Title: "the cluster creates the pods", Reads: podReads, Run: checkCreated,
-	About: "If the API server rejects a pod, by a quota, an admission webhook, Pod Security or a SecurityContextConstraint, its StatefulSet has an Event " +
-		"that says why.",
+	About: "If the API server rejects a pod because of a quota, an admission webhook, Pod Security or a SecurityContextConstraint, an Event of its " +
+		"StatefulSet names the reason.",
 }
 
 func checkCreated(s *Site) []Finding {
@@ -168,8 +168,8 @@ func checkCreated(s *Site) []Finding {
 			}
 			ref := site.RefOf(site.StatefulSets, set)
 			if e := s.lastEvent(ref, string(set.UID)); e != nil {
-				findings = append(findings, failed(ref, "correct what the message names; the StatefulSet then creates the pod",
-					"the API server rejects the pod of the StatefulSet: %s", e.Message).about(c.name))
+				findings = append(findings, failed(ref, "correct the fault that the message names; the StatefulSet then creates the pod",
+					"the API server rejects the pod of the StatefulSet: %s", e.Message).forComponent(c.name))
 			}
 		}
 	}
@@ -205,8 +205,8 @@ func eventTime(e *corev1.Event) time.Time {
 
 var podsReady = Check{
 	Code: "OOOI-POD-002", Title: "the pods are ready", Reads: podReads, Run: checkReady,
-	About: "Conditions, containers and Events of a pod say why it is not scheduled, pulled, started or ready; the log of a crashed container has the " +
-		"reason of the crash.",
+	About: "The message names why the pod is not scheduled or started, why its image is not pulled, or which container is not ready. The evidence " +
+		"contains the last lines of a crashed container's log.",
 }
 
 func checkReady(s *Site) []Finding {
@@ -215,7 +215,7 @@ func checkReady(s *Site) []Finding {
 		pods := s.Pods(c.name)
 		for _, p := range pods {
 			if f := s.unready(p); f != nil {
-				findings = append(findings, f.about(c.name))
+				findings = append(findings, f.forComponent(c.name))
 			}
 		}
 		for _, set := range s.statefulSets(c.name) {
@@ -223,7 +223,7 @@ func checkReady(s *Site) []Finding {
 			rejected := s.lastEvent(ref, string(set.UID)) != nil // OOOI-POD-005 reports it
 			if len(pods) == 0 && set.Spec.Replicas != nil && *set.Spec.Replicas > 0 && set.Status.Replicas == 0 && !rejected {
 				findings = append(findings, failed(ref, fmt.Sprintf("see its events: kubectl -n %s describe statefulset %s", set.Namespace, set.Name),
-					"the StatefulSet has no pod").about(c.name))
+					"the StatefulSet has no pod").forComponent(c.name))
 			}
 		}
 	}
@@ -236,19 +236,19 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 	if why == "" {
 		return nil
 	}
-	remedy := fmt.Sprintf("correct what the message and the pod's events say: kubectl -n %s describe pod %s; if other clients changed its objects, which "+
-		"'kubectl oooi diff -f FILE' shows, run 'kubectl oooi setup -f FILE --force-conflicts'", p.Namespace, p.Name)
+	remedy := fmt.Sprintf("correct the fault that the message and the pod's events name: kubectl -n %s describe pod %s; if "+
+		"'kubectl oooi diff -f FILE' shows changes by other clients, run 'kubectl oooi setup -f FILE --force-conflicts'", p.Namespace, p.Name)
 	if s.isOutdated(p) {
-		remedy = fmt.Sprintf("delete the pod, since its StatefulSet has another template and does not replace pods that are not ready: "+
+		remedy = fmt.Sprintf("delete the pod: its StatefulSet has a newer template, but does not replace pods that are not ready: "+
 			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
 	}
 	f := failed(podRef(p), remedy, "%s", why)
 	if e := s.lastEvent(podRef(p), string(p.UID)); e != nil && !eventTime(e).Before(lastStart(p)) && !strings.Contains(why, e.Message) {
-		f = f.because(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
+		f = f.withEvidence(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if lines := s.Log(p, c.Name); len(lines) > 0 {
-			f = f.because("log of container " + c.Name + ":").because(lines...)
+			f = f.withEvidence("log of container " + c.Name + ":").withEvidence(lines...)
 		}
 	}
 	return &f
@@ -276,11 +276,11 @@ func (s *Site) isOutdated(p *corev1.Pod) bool {
 
 var podsStable = Check{
 	Code: "OOOI-POD-003", Title: "the containers do not restart", Reads: podReads, Run: checkRestarts,
-	About: "A container that was killed at its memory limit, or restarts again and again, interrupts what it serves. The kubelet's Events and the " +
-		"previous log say why.",
+	About: "A restart interrupts the service. The kubelet's Events and the container's previous log say why a container was killed or " +
+		"exited.",
 }
 
-// Restarts are reported if there were at least manyRestarts, the last within recentRestart, or one at the memory limit.
+// A container that restarted within recentRestart is reported if it restarted at least manyRestarts times, or exceeded its memory limit.
 const (
 	recentRestart = time.Hour
 	manyRestarts  = 2
@@ -305,21 +305,21 @@ func checkRestarts(s *Site) []Finding {
 			f := warned(podRef(p), remedy, "container %s has restarted %d times; its last run ended at %s: %s, exit code "+
 				"%d", c.Name, c.RestartCount, formatTime(last.FinishedAt.Time), last.Reason, last.ExitCode)
 			if e := s.lastEvent(podRef(p), string(p.UID)); e != nil {
-				f = f.because(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
+				f = f.withEvidence(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
 			}
-			findings = append(findings, f.about(componentOf(p)))
+			findings = append(findings, f.forComponent(componentOf(p)))
 		}
 	}
 	return findings
 }
 
 var podsOnVLAN = Check{
-	Code: "OOOI-NET-003", Title: "the pods are on the VLAN, and have their addresses", Reads: podReads, Run: checkPodAddresses,
+	Code: "OOOI-NET-003", Title: "the pods have their addresses on the VLAN", Reads: podReads, Run: checkPodAddresses,
 	About: "Multus attaches the pods to the VLAN and reports their addresses in annotation `k8s.v1.cni.cncf.io/network-status`. Nodes need the CNI " +
 		"plugins of the network, and for bridges `static` and `sbr`.",
 }
 
-// ownFlag is the flag with which 'xdsd hold' adds the pod's own address, which Multus does not report.
+// ownFlag is the flag with which 'xdsd hold' adds the pod's address, so that Multus does not report it.
 const ownFlag = "--own"
 
 func checkPodAddresses(s *Site) []Finding {
@@ -330,18 +330,19 @@ func checkPodAddresses(s *Site) []Finding {
 				continue
 			}
 			remedy := "see Multus' log on node " + p.Spec.NodeName
-			has, err := read.PodAddresses(p)
+			found, err := read.PodAddresses(p)
 			switch {
 			case p.Annotations[render.NetworksAnnotation] == "":
 				findings = append(findings, failed(podRef(p), "find what changes pods ('kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies'), "+
 					"exempt oooi's pods, and delete the pod",
-					"the pod lacks annotation %s of its StatefulSet, so that it is not on the VLAN: a webhook or policy removed it", render.NetworksAnnotation).about(c.name))
+					"the pod lacks its StatefulSet's annotation %s and is not on the VLAN: a webhook or policy removed the "+
+						"annotation", render.NetworksAnnotation).forComponent(c.name))
 			case err != nil:
-				findings = append(findings, failed(podRef(p), remedy, "%v", err).about(c.name))
-			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(c.addresses, a) }):
+				findings = append(findings, failed(podRef(p), remedy, "%v", err).forComponent(c.name))
+			case !slices.ContainsFunc(found, func(a netip.Addr) bool { return slices.Contains(c.addresses, a) }):
 				findings = append(findings, failed(podRef(p), remedy+", and check that the nodes have the CNI plugins static and "+
-					"sbr", "the pod does not have its VLAN address").
-					because(fmt.Sprintf("expected one of %v, found %v", c.addresses, has)).about(c.name))
+					"sbr", "the pod lacks its VLAN address").
+					withEvidence(fmt.Sprintf("expected one of %v, found %v", c.addresses, found)).forComponent(c.name))
 			}
 		}
 	}
@@ -350,32 +351,34 @@ func checkPodAddresses(s *Site) []Finding {
 
 var podsAnswer = problemCheck(Check{
 	Code: "OOOI-POD-014", Title: "daemons report their problems", Run: checkAnswers,
-	About: "doctor requests `/problems` of each daemon through the API server, and control in the pod network. A daemon that hangs, a NetworkPolicy, " +
-		"or a node without a route prevents the response.",
+	About: "doctor requests `/problems` from each daemon through the API server, and control does so over the pod network. Requests fail if a daemon " +
+		"hangs, a NetworkPolicy denies them, or a route is missing.",
 })
 
 func checkAnswers(s *Site) []Finding {
 	var findings []Finding
 	pods := slices.Concat(s.componentPods(), s.ControlPods())
-	for _, a := range slices.Concat(s.Answers(site.AtInfra), s.Answers(site.AtSystem)) {
+	for _, a := range slices.Concat(s.Responses(site.AtInfra), s.Responses(site.AtSystem)) {
 		at := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == a.Pod && p.Namespace == a.Namespace })
 		if a.Silent == "" || at < 0 || s.unready(pods[at]) != nil { // OOOI-POD-002 reports pods that are not ready
 			continue
 		}
 		findings = append(findings, warned(podRef(pods[at]), fmt.Sprintf("see its log (kubectl -n %[1]s logs %[2]s -c %[3]s), and delete the pod: kubectl -n "+
-			"%[1]s delete pod %[2]s; if the new pod does not answer either, check for a NetworkPolicy that denies connections from the API server's "+
+			"%[1]s delete pod %[2]s; if the new pod does not respond either, check for a NetworkPolicy that denies connections from the API server's "+
 			"nodes", a.Namespace, a.Pod, a.Container),
-			"container %s does not report its problems: its process hangs, or cannot be reached", a.Container).because(a.Silent).about(componentOf(pods[at])))
+			"container %s does not report its problems: the process hangs, or cannot be reached", a.Container).
+			withEvidence(a.Silent).forComponent(componentOf(pods[at])))
 	}
 	return findings
 }
 
 var configurationLoaded = problemCheck(Check{
-	Code: "OOOI-POD-013", Title: "daemons run the configuration of their files",
-	About: "A ConfigMap that is edited under a running pod is not loaded until the pod restarts.",
+	Code: "OOOI-POD-013", Title: "daemons run the configuration in their files",
+	About: "A running pod does not load changes of its ConfigMap until it restarts.",
 })
 
 var snapshotsWritten = problemCheck(Check{
 	Code: "OOOI-POD-011", Title: "daemons can write their snapshot files",
-	About: "A daemon that restarts while the API server is unavailable answers from its snapshot file. A full disk or a read-only volume prevents writing it.",
+	About: "A daemon that restarts while the API server is unavailable serves its snapshot file. Writing the file fails if the disk is full or the volume " +
+		"read-only.",
 })

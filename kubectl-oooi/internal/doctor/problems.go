@@ -10,10 +10,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// problemReads are the problems of daemons and of control.
+// problemReads are the reads of the problems that daemons and control report.
 var problemReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.Problems), site.In(site.AtSystem, site.Pods, site.Problems))
 
-// problemCheck returns a check that prints the problems of the kinds that have its code, and sets its other fields.
+// problemCheck returns the check with a Run that returns the reported problems with the check's code, followed by the findings of its own Run.
 func problemCheck(c Check) Check {
 	c.Reads = append(slices.Clone(problemReads), c.Reads...)
 	more := c.Run
@@ -27,14 +27,14 @@ func problemCheck(c Check) Check {
 	return c
 }
 
-// reported is a problem with the component of the pod that it is about, or that reports it.
+// reported is a problem with a component: that of the pod in question or, for another object, of the pod that reports the problem.
 type reported struct {
 	problem.Problem
 	component string
 }
 
-// problems returns the problems that the site's daemons and control report about the site. Control also reports those of the daemons,
-// as it has last read them.
+// problems returns the problems that the site's daemons and control report about the site, without duplicates: control also reports the
+// daemons' problems, as it last read them.
 func (s *Site) problems() []reported {
 	var list []reported
 	add := func(p problem.Problem, reporter model.Ref, component string) {
@@ -46,14 +46,14 @@ func (s *Site) problems() []reported {
 			list = append(list, reported{p, cmp.Or(s.podComponent(p.Object), component)})
 		}
 	}
-	for _, a := range s.Answers(site.AtInfra) {
+	for _, a := range s.Responses(site.AtInfra) {
 		if a.Report != nil {
 			for _, p := range a.Report.Problems {
 				add(p, a.PodRef(), s.podComponent(a.PodRef()))
 			}
 		}
 	}
-	for _, a := range s.Answers(site.AtSystem) {
+	for _, a := range s.Responses(site.AtSystem) {
 		if a.Report == nil {
 			continue
 		}
@@ -92,7 +92,7 @@ func (s *Site) problemFindings(check string) []Finding {
 			Remedy: p.Advice(),
 		}
 		if !p.Since.IsZero() {
-			f = f.because("since " + formatTime(p.Since))
+			f = f.withEvidence("since " + formatTime(p.Since))
 		}
 		findings = append(findings, f)
 	}

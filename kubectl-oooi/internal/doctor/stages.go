@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// Stage is a group of checks. Failures of a stage possibly explain those of later stages.
+// Stage is a group of checks. Its failures are possible causes of failures in later stages.
 type Stage struct {
 	Name   string
 	Checks []Check
@@ -34,7 +34,7 @@ func Stages() []Stage {
 			proxyExists, configurationValid, backendsConnect, backendsShake, certificatesValid,
 			withinLimits, addressHeldOnce, addressHeld, serviceAccepts, endpointsOwn,
 		}},
-		{"listeners", []Check{proxyReady}}, // a backend that does not answer fails their handshakes
+		{"listeners", []Check{proxyReady}}, // after proxy: a backend that does not respond fails the listeners' handshakes
 		{"apps", []Check{appsReady}},
 		{"probe", []Check{scenariosPass}},
 	}
@@ -49,7 +49,7 @@ func Checks() []Check {
 	return list
 }
 
-// Reads returns all that the checks read, each once.
+// Reads returns the data that the checks read, without duplicates.
 func Reads() []site.Read {
 	var list []site.Read
 	for _, c := range Checks() {
@@ -65,5 +65,5 @@ func Reads() []site.Read {
 // RoleName is the name of the ClusterRole that Role returns.
 const RoleName = "oooi-doctor"
 
-// Role returns a ClusterRole with exactly the rights that the checks need to read. It grants no right to Secrets.
+// Role returns a ClusterRole with exactly the permissions that the checks need. It grants no access to Secrets.
 func Role() *rbacv1.ClusterRole { return site.Role(RoleName, Reads()) }

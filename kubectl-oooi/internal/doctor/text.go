@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Show writes a diagnosis as text: root causes first, each with its possible consequences. If whole is false, these are only
-// counted, and checks that passed are omitted.
+// Show writes a diagnosis as text: root causes first, each with its possible consequences. If whole is false, Show only lists the
+// codes of consequences, and omits checks that passed.
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	for _, status := range []output.Result{output.Failed, output.Broken, output.Warned} {
@@ -34,7 +34,7 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	return nil
 }
 
-// showRoot writes a result without its findings that are consequences, and then the consequences of its failures.
+// showRoot writes the findings of a result that are not consequences of others, and then the consequences of the result's failures.
 func (d *Diagnosis) showRoot(b *strings.Builder, r *Result, whole bool) {
 	fmt.Fprintf(b, "%-5s  %s  %s", r.Status, r.Code, r.Title)
 	if r.Reason != "" {
@@ -45,14 +45,14 @@ func (d *Diagnosis) showRoot(b *strings.Builder, r *Result, whole bool) {
 	fmt.Fprintf(b, "       %s\n", r.Docs)
 	var consequences []string
 	for i := range d.Results {
-		one := &d.Results[i]
-		findings := slices.DeleteFunc(slices.Clone(one.Findings), func(f Finding) bool { return f.ConsequenceOf != r.Code })
+		consequence := &d.Results[i]
+		findings := slices.DeleteFunc(slices.Clone(consequence.Findings), func(f Finding) bool { return f.ConsequenceOf != r.Code })
 		if len(findings) == 0 {
 			continue
 		}
-		consequences = append(consequences, one.Code)
+		consequences = append(consequences, consequence.Code)
 		if whole {
-			fmt.Fprintf(b, "       possible consequence: %s  %s\n", one.Code, one.Title)
+			fmt.Fprintf(b, "       possible consequence: %s  %s\n", consequence.Code, consequence.Title)
 			showFindings(b, "         ", findings)
 		}
 	}
@@ -61,7 +61,7 @@ func (d *Diagnosis) showRoot(b *strings.Builder, r *Result, whole bool) {
 	}
 }
 
-// showFindings writes findings with their evidence, and each remedy once for all successive findings that have it.
+// showFindings writes findings with their evidence. Successive findings with the same remedy share it.
 func showFindings(b *strings.Builder, indent string, findings []Finding) {
 	for i, f := range findings {
 		fmt.Fprintf(b, "%s%s: %s\n", indent, f.Object, indented(indent, f.Message))
@@ -79,7 +79,7 @@ func indented(indent, text string) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  "+indent)
 }
 
-// skippedLines returns skipped checks as text, those with the same reason together.
+// skippedLines returns skipped checks as text, grouped by reason.
 func skippedLines(skipped []Result) string {
 	var b strings.Builder
 	for i := range skipped {
@@ -97,14 +97,14 @@ func skippedLines(skipped []Result) string {
 func (d *Diagnosis) summarize() string {
 	var problems []string
 	for _, s := range []struct {
-		status    output.Result
-		one, more string
+		status           output.Result
+		singular, plural string
 	}{{output.Failed, "failed", "failed"}, {output.Broken, "error", "errors"}, {output.Warned, "warning", "warnings"}} {
 		switch n := d.Summary[s.status]; {
 		case n == 1:
-			problems = append(problems, "1 "+s.one)
+			problems = append(problems, "1 "+s.singular)
 		case n > 1:
-			problems = append(problems, fmt.Sprintf("%d %s", n, s.more))
+			problems = append(problems, fmt.Sprintf("%d %s", n, s.plural))
 		}
 	}
 	line := "no problems found"

@@ -50,10 +50,10 @@ func (s *Site) vmInterfaces(u *unstructured.Unstructured) []string {
 	return read.MachineInterfaces(u, s.Networks, s.Network().Key())
 }
 
-// leaseGracePeriod is how long a VM may run before it must have a lease.
+// leaseGracePeriod is how long a VM may run without a lease.
 const leaseGracePeriod = 5 * time.Minute
 
-// runningSince returns when a VM reached phase Running, or its creation time if it does not report that.
+// runningSince returns when a VM reached phase Running, or its creation time if its status lacks that time.
 func runningSince(u *unstructured.Unstructured) time.Time {
 	since := u.GetCreationTimestamp().Time
 	phases, _, _ := unstructured.NestedSlice(u.Object, "status", "phaseTransitionTimestamps")
@@ -81,7 +81,7 @@ func (s *Site) lacksLabel(u *unstructured.Unstructured) bool {
 var vmsKnown = Check{
 	Code: "OOOI-DHCP-011", Title: "VMs on the network have the label of the hosted cluster", InfraOnly: true, Component: componentVMs, Reads: vmReads,
 	Run:   checkLabels,
-	About: "DHCP serves VMs with the label of the hosted cluster's VMs, or those that `infraComponents.dhcp.vmSelector` selects.",
+	About: "DHCP serves VMs with the label of the hosted cluster's VMs, or VMs that `infraComponents.dhcp.vmSelector` selects.",
 }
 
 func checkLabels(s *Site) []Finding {
@@ -92,11 +92,11 @@ func checkLabels(s *Site) []Finding {
 		}
 		for _, name := range s.vmInterfaces(u) {
 			ref, label := site.RefTo(u), objects.LabelInfraID+"="+s.Cluster.InfraID
-			f := failed(ref, fmt.Sprintf("if the VM is a node of the hosted cluster, restore the label: kubectl -n %s label vmi %s --overwrite %s; if "+
-				"spec.template.metadata.labels of its VirtualMachine lacks it, too, the VM loses it when it restarts", ref.Namespace, ref.Name, label),
+			f := failed(ref, fmt.Sprintf("if the VM is a node of the hosted cluster, restore the label: kubectl -n %s label vmi %s --overwrite %s; also "+
+				"restore it in spec.template.metadata.labels of its VirtualMachine, or the VM loses it at the next restart", ref.Namespace, ref.Name, label),
 				"DHCP does not serve interface %s of the VM, which lacks the label of the hosted cluster's VMs, %s", name, label)
 			if l := s.leaseOf(ref, name); l != nil {
-				f = f.because(fmt.Sprintf("the VM has a lease of %s, which it cannot renew", l.Address))
+				f = f.withEvidence(fmt.Sprintf("the VM cannot renew its lease of %s", l.Address))
 			}
 			findings = append(findings, f)
 		}
@@ -105,9 +105,9 @@ func checkLabels(s *Site) []Finding {
 }
 
 var vmsLeased = problemCheck(Check{
-	Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease, and renews it", InfraOnly: true, Component: componentVMs, Reads: vmReads, Run: checkLeases,
-	About: "A VM that runs for five minutes without a lease, or does not renew it, has lost the VLAN, hangs, configures its address without DHCP, or " +
-		"uses another MAC address than in its specification.",
+	Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease and renews it", InfraOnly: true, Component: componentVMs, Reads: vmReads, Run: checkLeases,
+	About: "A VM that has no lease after five minutes, or does not renew it, has lost its connection to the VLAN, hangs, configures its address without " +
+		"DHCP, or uses another MAC address than in its specification.",
 })
 
 func checkLeases(s *Site) []Finding {
@@ -129,7 +129,7 @@ func checkLeases(s *Site) []Finding {
 				"%s=%s,%s=dhcp", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent),
 				"the VM runs on network %s since %s, but its interface %s has no DHCP lease", s.Network().Key(), formatTime(runningSince(u)), name)
 			if reserved := u.GetAnnotations()[v1alpha1.AnnotationDHCPAddresses]; reserved != "" {
-				f = f.because("annotation " + v1alpha1.AnnotationDHCPAddresses + ": " + reserved)
+				f = f.withEvidence("annotation " + v1alpha1.AnnotationDHCPAddresses + ": " + reserved)
 			}
 			findings = append(findings, f)
 		}
@@ -137,29 +137,29 @@ func checkLeases(s *Site) []Finding {
 	return findings
 }
 
-// isLost reports whether the Lease of a VM was deleted, which another check reports.
+// isLost reports whether OOOI-DHCP-016 reports that the VM's Lease was deleted.
 func (s *Site) isLost(vm model.Ref) bool {
 	return slices.ContainsFunc(s.problemFindings("OOOI-DHCP-016"), func(f Finding) bool { return f.Object == vm })
 }
 
-// checkOtherMACs finds VMs that request an address with an interface of another network, or whose guest uses another MAC address
-// than their specification, among the MAC addresses that DHCP does not know.
+// checkOtherMACs finds the VMs of MAC addresses that DHCP does not know: VMs that request an address with an interface of another
+// network, or whose guest uses another MAC address than their specification.
 func checkOtherMACs(s *Site) []Finding {
 	var findings []Finding
 	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
-		ref, ours := site.RefTo(u), s.vmInterfaces(u)
+		ref, onNetwork := site.RefTo(u), s.vmInterfaces(u)
 		for _, i := range interfacesOf(u) {
 			switch {
 			case i.mac == "" || hasEnded(u) || !s.isUnknown(i.mac):
-			case i.network != "" && !slices.Contains(ours, i.name):
+			case i.network != "" && !slices.Contains(onNetwork, i.name):
 				findings = append(findings, failed(ref, fmt.Sprintf("set networkName of the network to %s in the VM's NodePool "+
 					"(platform.kubevirt.additionalNetworks) or VirtualMachine, and restart it", s.Network().Key()),
-					"the VM requests an address on the VLAN with interface %s, which is on network %s: DHCP serves interfaces on network %s "+
-						"only", i.name, i.network, s.Network().Key()))
+					"the VM requests an address on the VLAN with interface %s, which is on network %s: DHCP serves only interfaces on network "+
+						"%s", i.name, i.network, s.Network().Key()))
 			case i.fromGuest:
-				findings = append(findings, failed(ref, "set the interface's MAC address in the guest to that of the VM's specification, or set macAddress in the "+
-					"VM to that of the guest and restart it",
-					"the guest uses MAC address %s on the VLAN, which no interface of the VM has: DHCP does not reply to it", i.mac))
+				findings = append(findings, failed(ref, "set the interface's MAC address in the guest to the address in the VM's specification, or set macAddress in the "+
+					"VM to the guest's address and restart the VM",
+					"the guest uses MAC address %s on the VLAN, but no interface of the VM has this address: DHCP does not reply to it", i.mac))
 			}
 		}
 	}

@@ -26,7 +26,7 @@ type Object struct {
 	Document int
 }
 
-// String returns "FILE: KIND NAMESPACE/NAME", or "FILE: KIND NAME" if the object has no namespace.
+// String returns "FILE: KIND NAMESPACE/NAME", or "FILE: KIND NAME" without a namespace.
 func (o *Object) String() string {
 	name := o.GetName()
 	if namespace := o.GetNamespace(); namespace != "" {
@@ -36,7 +36,7 @@ func (o *Object) String() string {
 }
 
 // Strict decodes the object into the struct to which into points. Names of fields are case-sensitive. The error has a
-// line for each unknown field, and for a value that has another type than its field.
+// line for each unknown field, and for each value of the wrong type.
 func (o *Object) Strict(into any) error {
 	data, err := json.Marshal(o.Object)
 	if err != nil {
@@ -60,14 +60,13 @@ func (o *Object) Strict(into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// formerFields are fields that guides of the earlier operator mention and no API has, by kind, each with what to use
-// instead.
+// formerFields are fields in guides of the earlier operator that no API has, by kind, each with its replacement.
 var formerFields = map[string]map[string]string{"ProxyServer": {
 	"spec.replicas": "a standalone proxy has one replica; for several, set spec.infraRef to an Infra with spec.infraComponents.proxy.instances, which " +
 		"lists the address of each replica: docs/how-to/add-replicas.md",
 }}
 
-// Manifest returns the fields of an object that its author writes: namespace, name, labels, annotations and spec.
+// Manifest returns the fields of an object that users write: namespace, name, labels, annotations and spec.
 func Manifest(u *unstructured.Unstructured) *unstructured.Unstructured {
 	m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
 	m.SetNamespace(u.GetNamespace())

@@ -76,7 +76,7 @@ func TestReadDirectoriesAndURLs(t *testing.T) {
 		{names: []string{dir}, recursive: true, want: "ABC"},
 		{names: []string{filepath.Join(dir, "notes.txt"), "-"}, want: "DI"},
 		{names: []string{server.URL + "/b.yaml", filepath.Join(dir, "deep")}, want: "BC"},
-		{names: []string{server.URL + "/none.yaml"}, wantErr: "reading " + server.URL + "/none.yaml: the server answered 404 Not Found"},
+		{names: []string{server.URL + "/none.yaml"}, wantErr: "reading " + server.URL + "/none.yaml: the server returned 404 Not Found"},
 		{names: []string{filepath.Join(dir, "empty")}, wantErr: "no file has one of the extensions [.json .yaml .yml]"},
 		{names: []string{filepath.Join(dir, "none")}, wantErr: "no such file or directory"},
 	} {

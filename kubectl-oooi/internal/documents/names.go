@@ -69,7 +69,7 @@ func fetch(url string) ([]byte, error) {
 	}
 	defer func() { _ = response.Body.Close() }() // read only
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answered %s", response.Status)
+		return nil, fmt.Errorf("the server returned %s", response.Status)
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
 	if err == nil && len(data) > maxDocumentSize {

@@ -1,5 +1,5 @@
-// Package drift finds how the deployed objects of a site differ from those that 'kubectl oooi setup' would apply now. The API
-// server computes the differences, by server-side apply as a dry run, as for 'kubectl oooi diff'.
+// Package drift compares a site's deployed objects with the objects that 'kubectl oooi setup' would apply. The API server computes
+// the differences by server-side apply as a dry run, as for 'kubectl oooi diff'.
 package drift
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // Values of Difference.Change: setup would create, change or delete the object. The Infra or ProxyServer is outdated if an older
-// version of the plugin deployed it. The other differences are then only changes that another client has made.
+// version of the plugin deployed it. Then, other differences are reported only if another client made the change.
 const (
 	Missing  = "missing"
 	Changed  = "changed"
@@ -29,13 +29,13 @@ const (
 	Outdated = "outdated"
 )
 
-// Difference is how one object differs.
+// Difference is the difference of one object.
 type Difference struct {
 	Object model.Ref `json:"object"`
 	Change string    `json:"change"`
 	// Component is the component of the object; empty for an object that all sites share, an Infra and a ProxyServer.
 	Component string `json:"component,omitempty"`
-	// Fields are the fields that setup would change, sorted. Of an outdated site, it is the version of the plugin.
+	// Fields are the fields that setup would change, sorted. For an outdated Infra, the only field is the plugin's version.
 	Fields []Field `json:"fields,omitempty"`
 }
 
@@ -43,23 +43,23 @@ type Difference struct {
 type Field struct {
 	// Path is the field in the notation of managed fields, such as .spec.template.spec.containers[name="dns"].image.
 	Path string `json:"path"`
-	// Found and Rendered are the present value and the one that setup would apply, shortened; empty if the field is absent, and
-	// "(hidden)" for a value that may be secret. Of texts, they are the first line that differs.
+	// Found is the present value, and Rendered the value that setup would apply, shortened; empty if the field is absent, and "(hidden)" if
+	// the value may be secret. For texts, they are the first line that differs.
 	Found    string `json:"found,omitempty"`
 	Rendered string `json:"rendered,omitempty"`
-	// Manager is the field manager that set the present value, and when: "NAME at TIME". It is empty if none manages the field.
+	// Manager is the field manager that set the present value, and when: "NAME at TIME". It is empty if no client manages the field.
 	Manager string `json:"manager,omitempty"`
 }
 
-// RefusedError is why setup would refuse the site, such as an invalid Infra, or an inventory that cannot be decoded.
+// RefusedError is why setup would reject the site, such as an invalid Infra, or an inventory that cannot be decoded.
 type RefusedError struct{ error }
 
-// Unwrap returns the error of setup.
+// Unwrap returns setup's error.
 func (e *RefusedError) Unwrap() error { return e.error }
 
-// Read compares a site. It sends at most 8 requests at a time, and changes nothing. Fields that other clients have added are no
-// differences. It returns a RefusedError if setup would refuse the site, and another error if the API server does not answer,
-// if a right is missing, which the error names, or while setup or teardown of the site runs.
+// Read compares a site. It sends at most 8 requests at a time, and changes nothing. It ignores fields
+// that other clients have added. It returns a RefusedError if setup would reject the site, and another error if the API server does not
+// respond, if a permission is missing, which the error names, or while setup or teardown of the site runs.
 func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, error) {
 	key := types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}
 	applier := &setup.Applier{Client: c, Out: io.Discard, Force: true, Adopt: true}
@@ -94,13 +94,13 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 	if live == nil || applied == nil || outdated || len(list) == 0 { // an edit that changes no object needs no setup
 		return list, nil
 	}
-	if fields := editedFields(live, applied, since); fields != nil { // before what follows from it
+	if fields := editedFields(live, applied, since); fields != nil { // before its consequences
 		list = slices.Insert(list, 0, Difference{Object: s.Ref(), Change: Changed, Fields: fields})
 	}
 	return list, nil
 }
 
-// refusal returns an error as a RefusedError, unless a request failed. Setup refuses what the API server finds invalid.
+// refusal returns an error as a RefusedError, unless a request failed. Setup rejects objects that the API server finds invalid.
 func refusal(ctx context.Context, err error) error {
 	isResponse, isNetwork := errors.As(err, new(apierrors.APIStatus)), errors.As(err, new(net.Error))
 	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) ||
@@ -111,7 +111,7 @@ func refusal(ctx context.Context, err error) error {
 }
 
 // differenceOf returns the difference of an object; without a Change if there is none. With foreignOnly, it ignores fields that
-// no other client than setup manages, because setup of another version or site has applied them.
+// only setup manages, because setup of another version or site has applied them.
 func differenceOf(change *setup.ObjectChange, foreignOnly bool) Difference {
 	d := Difference{Object: model.Ref{Kind: change.Kind, Namespace: change.Namespace, Name: change.Name}}
 	u := change.Merged

@@ -15,11 +15,11 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// fieldsOf returns the fields that setup manages before or after a change, and that differ. With foreignOnly, it omits those
-// that no client other than setup manages.
+// fieldsOf returns the fields that setup manages before or after a change, and that differ. With foreignOnly, it omits fields that only
+// setup manages.
 func fieldsOf(live, merged *unstructured.Unstructured, foreignOnly bool) []Field {
 	paths := fieldpath.NewSet()
-	ofSetup(live).Union(ofSetup(merged)).Leaves().Iterate(func(p fieldpath.Path) {
+	setupFields(live).Union(setupFields(merged)).Leaves().Iterate(func(p fieldpath.Path) {
 		paths.Insert(present(present(p, live), merged).Copy())
 	})
 	var fields []Field
@@ -73,7 +73,7 @@ func fieldOf(p fieldpath.Path, live, wanted *unstructured.Unstructured) *Field {
 	return f
 }
 
-// setBy returns an entry as Field.Manager.
+// setBy returns the text of an entry for Field.Manager.
 func setBy(e metav1.ManagedFieldsEntry) string {
 	if e.Time == nil {
 		return e.Manager
@@ -81,8 +81,8 @@ func setBy(e metav1.ManagedFieldsEntry) string {
 	return e.Manager + " at " + e.Time.UTC().Format(time.RFC3339)
 }
 
-// ofSetup returns the fields of an object that setup manages.
-func ofSetup(u *unstructured.Unstructured) *fieldpath.Set {
+// setupFields returns the fields of an object that setup manages.
+func setupFields(u *unstructured.Unstructured) *fieldpath.Set {
 	set := fieldpath.NewSet()
 	for _, f := range u.GetManagedFields() {
 		if f.Manager == setup.Manager && f.Subresource == "" {
@@ -102,8 +102,8 @@ func present(p fieldpath.Path, u *unstructured.Unstructured) fieldpath.Path {
 	return p
 }
 
-// managerOf returns the entry of the last client that manages a field or one below it; of setup only if no other client does.
-// It is the zero value if none does.
+// managerOf returns the entry of the last client that manages a field or a field below it; setup's entry only if there is no other. It is
+// the zero value if no client manages the field.
 func managerOf(u *unstructured.Unstructured, p fieldpath.Path) metav1.ManagedFieldsEntry {
 	var last metav1.ManagedFieldsEntry
 	for _, f := range u.GetManagedFields() {
@@ -123,13 +123,13 @@ func managerOf(u *unstructured.Unstructured, p fieldpath.Path) metav1.ManagedFie
 // Values are cut after longestValue bytes. contextLength bytes before the first difference are kept.
 const longestValue, contextLength = 160, 30
 
-// excerpts returns two different values of a field as text: the line in which they begin to differ, or the part around the
-// difference if the line is long. Command lines and environment variables may have secrets and are hidden.
+// excerpts returns two different values of a field as text: the first line that differs, or the part around the difference
+// if the line is long. It hides command lines and environment variables, which may contain secrets.
 func excerpts(p fieldpath.Path, found, rendered any) (one, other string) {
 	one, other = format(found), format(rendered)
 	for _, e := range p {
 		isSecret := e.FieldName != nil && slices.Contains([]string{"command", "args", "env", "envFrom", "binaryData"}, *e.FieldName)
-		if isSecret || strings.Contains(one+other, `"env":[`) { // also of a whole container
+		if isSecret || strings.Contains(one+other, `"env":[`) { // including a whole container
 			return "(hidden)", "(hidden)"
 		}
 	}
@@ -158,11 +158,11 @@ func excerpts(p fieldpath.Path, found, rendered any) (one, other string) {
 	return excerpt(one), excerpt(other)
 }
 
-// format returns a value as JSON, but a text as it is.
+// format returns a text unchanged, and another value as JSON.
 func format(value any) string {
 	if text, ok := value.(string); ok && text != "" {
 		return text
 	}
-	data, _ := json.Marshal(value) // it was decoded from JSON
+	data, _ := json.Marshal(value) // the value was decoded from JSON
 	return string(data)
 }

@@ -12,7 +12,7 @@ const File = "drift.json"
 // Report is the result of Read for one site.
 type Report struct {
 	Differences []Difference `json:"differences,omitempty"`
-	// Refused is why setup would refuse the site, and Unread why the site was not compared; empty otherwise.
+	// Refused is why setup would reject the site, and Unread why the site was not compared; empty otherwise.
 	Refused string `json:"refused,omitempty"`
 	Unread  string `json:"unread,omitempty"`
 }

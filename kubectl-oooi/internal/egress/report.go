@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// A Report has the names outside of the cluster that the VMs of an Infra used or asked for in the last hour.
+// A Report has the names outside of the cluster that the VMs of an Infra used or queried in the last hour.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -29,18 +29,18 @@ type Report struct {
 	Unused []string `json:"unused,omitempty"`
 }
 
-// A Name is a name that VMs used or asked for.
+// A Name is a name that VMs used or queried.
 type Name struct {
 	Total `json:",inline"`
 
 	// Name is empty for connections without SNI.
 	Name string `json:"name"`
-	// Host is the host in egress.hosts that allows the name; empty if none does.
+	// Host is the host in egress.hosts that allows the name; empty if no host does.
 	Host    string    `json:"host,omitempty"`
 	Clients []*Client `json:"clients"`
 }
 
-// A Client is what one client did with a name.
+// A Client has one client's use of a name.
 type Client struct {
 	Total `json:",inline"`
 
@@ -72,7 +72,7 @@ func (t *Total) add(e *audit.Entry) {
 	}
 }
 
-// NewReport returns the report of the Infra's pages. hosts are the hosts of its egress, and vms the names of VMs by address.
+// NewReport returns the report for the audits of an Infra's pods. hosts are the hosts of its egress, and vms the names of VMs by address.
 func NewReport(infra output.Metadata, pages []*audit.Report, hosts []string, vms map[netip.Addr]string) *Report {
 	r := &Report{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "EgressReport"}, Metadata: infra, Since: time.Now().Add(-audit.Kept)}
 	names, used := map[string]*Name{}, map[string]bool{}
@@ -105,7 +105,7 @@ func NewReport(infra output.Metadata, pages []*audit.Report, hosts []string, vms
 	return r
 }
 
-// client returns the client of a name with an address, which it adds if necessary.
+// client returns the client with an address, which it adds if necessary.
 func (n *Name) client(address netip.Addr, vms map[netip.Addr]string) *Client {
 	if at := slices.IndexFunc(n.Clients, func(c *Client) bool { return c.Address == address }); at >= 0 {
 		return n.Clients[at]
@@ -115,7 +115,7 @@ func (n *Name) client(address netip.Addr, vms map[netip.Addr]string) *Client {
 	return c
 }
 
-// allowedBy returns the host that allows a name; empty if none does, as for connections without a name.
+// allowedBy returns the host that allows a name; empty if no host does, and for connections without a name.
 func allowedBy(hosts []string, name string) string {
 	host := model.MatchHost(hosts, func(host *string) string { return *host }, name)
 	if name == "" || host == nil {
@@ -159,7 +159,7 @@ func Columns() []output.Column[*Name] {
 	}
 }
 
-// clientNames returns the VMs of the clients, or the addresses of those without a lease.
+// clientNames returns the VMs of the clients, or the addresses of clients without a lease.
 func (n *Name) clientNames() []string {
 	list := make([]string, len(n.Clients))
 	for i, c := range n.Clients {
@@ -181,11 +181,11 @@ func bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %cB", value, units[unit])
 }
 
-// AllowList returns the field egress with the hosts that VMs used, and the names that they asked for in vain and that it accepts, as
-// YAML to review.
+// AllowList returns the field egress as YAML to review, with the hosts that VMs used, and the names that they queried in vain and that
+// egress.hosts accepts.
 func (r *Report) AllowList() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Names that the VMs of Infra %s/%s used or asked for since %s. Review each before you allow it.\n",
+	fmt.Fprintf(&b, "# Names that VMs of Infra %s/%s used or queried since %s. Review each name before you allow it.\n",
 		r.Metadata.Namespace, r.Metadata.Name, r.Since.UTC().Format(time.RFC3339))
 	b.WriteString("egress:\n  hosts:\n")
 	listed := map[string][]*Name{}

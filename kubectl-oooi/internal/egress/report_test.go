@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestReport merges the pages of two proxies and a DNS server.
+// TestReport merges the audits of two proxies and a DNS server.
 func TestReport(t *testing.T) {
 	at := time.Now().UTC().Truncate(time.Second)
 	started := at.Add(-10 * time.Minute)

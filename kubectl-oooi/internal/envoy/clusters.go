@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Clusters are the clusters of an Envoy.
+// Clusters are the clusters of one Envoy.
 type Clusters struct {
 	Header `json:",inline"`
 
@@ -32,14 +32,14 @@ type Endpoint struct {
 	Healthy bool   `json:"healthy"`
 	// Reason is why the endpoint is unhealthy; empty if it is healthy.
 	Reason string `json:"reason,omitempty"`
-	// Connections is the number of open connections. TotalConnections and FailedConnections are counted since Envoy
-	// knows the endpoint.
+	// Connections is the number of open connections. TotalConnections and FailedConnections count since Envoy added
+	// the endpoint.
 	Connections       int64 `json:"connections"`
 	TotalConnections  int64 `json:"totalConnections"`
 	FailedConnections int64 `json:"failedConnections"`
 }
 
-// hostDump has the fields of envoy.admin.v3.HostStatus that are used here.
+// hostDump is the used part of envoy.admin.v3.HostStatus.
 type hostDump struct {
 	Address address `json:"address"`
 	Stats   []struct {
@@ -72,7 +72,7 @@ func (h *hostDump) endpoint() Endpoint {
 	return e
 }
 
-// reason returns why Envoy considers the endpoint unhealthy; empty if it does not.
+// reason returns why Envoy considers the endpoint unhealthy; empty if it is healthy.
 func (h *hostDump) reason() string {
 	var reasons []string
 	switch health := h.Health; {
@@ -93,7 +93,7 @@ func (h *hostDump) reason() string {
 }
 
 // Read reads the clusters, sorted by name.
-func (c *Clusters) Read(ctx context.Context, get Pages) error {
+func (c *Clusters) Read(ctx context.Context, get Getter) error {
 	page, err := decode[struct {
 		Statuses []struct {
 			Name  string     `json:"name"`

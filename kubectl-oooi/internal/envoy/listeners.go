@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Listeners are the listeners of an Envoy.
+// Listeners are the listeners of one Envoy.
 type Listeners struct {
 	Header `json:",inline"`
 
@@ -24,8 +24,8 @@ type Listeners struct {
 const (
 	active   = "active"
 	warming  = "warming"  // waits for its configuration
-	draining = "draining" // accepts no connections; those that it has are closed
-	rejected = "rejected" // Envoy has never had it in a valid form
+	draining = "draining" // accepts no connections; Envoy closes the open ones
+	rejected = "rejected" // Envoy has never received a valid configuration
 )
 
 // A Listener accepts connections on one port.
@@ -38,10 +38,10 @@ type Listener struct {
 	Addresses []string `json:"addresses"`
 	// State is active, warming, draining or rejected.
 	State string `json:"state"`
-	// Error is why Envoy rejected an update of the listener; empty if it did not.
+	// Error is why Envoy rejected an update of the listener; empty if the last update was accepted.
 	Error        string        `json:"error,omitempty"`
 	FilterChains []FilterChain `json:"filterChains"`
-	// Connections is the number of open connections, or of sessions of UDP.
+	// Connections is the number of open connections, or of UDP sessions.
 	Connections int64 `json:"connections"`
 
 	udpStats string // prefix of the stats of UDP sessions
@@ -53,21 +53,21 @@ const (
 	udp = "UDP"
 )
 
-// A FilterChain handles the connections that match it. A UDP listener has one for all datagrams.
+// A FilterChain handles the connections that match it. A UDP listener has one filter chain for all datagrams.
 type FilterChain struct {
 	// Name is the owner and the name of a route, or another name that xdsd selects.
 	Name string `json:"name"`
-	// ServerNames are the names that match, empty for any.
+	// ServerNames are the names that match; empty for any.
 	ServerNames []string `json:"serverNames,omitempty"`
-	// TransportProtocol is tls or raw_buffer, empty for both.
+	// TransportProtocol is tls or raw_buffer; empty for both.
 	TransportProtocol string `json:"transportProtocol,omitempty"`
-	// Cluster is where connections are forwarded to; empty if another filter than tcp_proxy handles them.
+	// Cluster is the target of connections; empty if another filter than tcp_proxy handles them.
 	Cluster string `json:"cluster,omitempty"`
-	// Routes is the name of the route configuration of HTTP; empty for other protocols.
+	// Routes is the name of the HTTP route configuration; empty for other protocols.
 	Routes string `json:"routes,omitempty"`
 }
 
-// listenerDump has the fields of envoy.admin.v3.ListenersConfigDump.DynamicListener that are used here.
+// listenerDump is the used part of envoy.admin.v3.ListenersConfigDump.DynamicListener.
 type listenerDump struct {
 	Name     string         `json:"name"`
 	Active   *listenerState `json:"active_state"`
@@ -97,7 +97,7 @@ type listenerConfig struct {
 	} `json:"listener_filters"`
 }
 
-// udpDump has the fields of udp_proxy that are used here. Other listener filters have no matcher.
+// udpDump is the used part of udp_proxy. Other listener filters lack a matcher.
 type udpDump struct {
 	StatPrefix string `json:"stat_prefix"`
 	Matcher    struct {
@@ -121,8 +121,8 @@ func (l *Listener) setUDP(d *udpDump) {
 	l.FilterChains = []FilterChain{{Name: d.StatPrefix[strings.LastIndex(d.StatPrefix, ";")+1:], Cluster: cluster}}
 }
 
-// matcherDump has the fields of the matcher that xdsd sends, which selects filter chains by name: a map by transport
-// protocol, with a map by server name, and a list of suffixes for other names.
+// matcherDump is xdsd's matcher, which selects filter chains by name: a map by transport protocol, with a map by server
+// name, and a list of suffixes for other names.
 type matcherDump struct {
 	Tree struct {
 		Protocols struct {
@@ -165,7 +165,7 @@ type actionDump struct {
 	} `json:"action"`
 }
 
-// setMatches sets what connections have to match, in filter chains that have no criteria of their own.
+// setMatches sets the matched names and protocols of filter chains without criteria, from the listener's matcher.
 func (d *matcherDump) setMatches(chains []FilterChain) {
 	byName := make(map[string]*FilterChain, len(chains))
 	for i := range chains {
@@ -225,7 +225,7 @@ func (d *listenerDump) listener() Listener {
 	if state == nil {
 		l.Name, l.State = cmp.Or(l.Name, d.Error.Failed.Name), rejected
 		l.configure(&d.Error.Failed)
-		l.FilterChains = []FilterChain{} // they get no connections
+		l.FilterChains = []FilterChain{} // filter chains get no connections
 		return l
 	}
 	l.configure(&state.Listener)
@@ -258,7 +258,7 @@ func (l *Listener) setAddresses(first address, more ...address) {
 }
 
 // readListeners reads the listeners that xdsd configures, without their connections.
-func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
+func readListeners(ctx context.Context, get Getter) ([]Listener, error) {
 	dump, err := decode[struct {
 		Configs []listenerDump `json:"configs"`
 	}](ctx, get, "/config_dump?resource=dynamic_listeners")
@@ -268,7 +268,7 @@ func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
 	list := make([]Listener, 0, len(dump.Configs))
 	for i := range dump.Configs {
 		l := dump.Configs[i].listener()
-		// Envoy lists what it rejected again without a name.
+		// Envoy lists a rejected listener again without a name.
 		if again := dump.Configs[i].Name == ""; !again || !slices.ContainsFunc(list, func(o Listener) bool { return o.Name == l.Name }) {
 			list = append(list, l)
 		}
@@ -276,9 +276,9 @@ func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
 	return list, nil
 }
 
-// Read reads the listeners, sorted by port: those that xdsd configures, and those of the bootstrap configuration without
-// their filter chains.
-func (l *Listeners) Read(ctx context.Context, get Pages) error {
+// Read reads the listeners, sorted by port: the listeners that xdsd configures, and the bootstrap configuration's
+// listeners without filter chains.
+func (l *Listeners) Read(ctx context.Context, get Getter) error {
 	list, err := readListeners(ctx, get)
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func (l *Listeners) Read(ctx context.Context, get Pages) error {
 	if err != nil {
 		return err
 	}
-	stats, err := decode[statsPage](ctx, get, `/stats?format=json&filter=^(listener%5C..*%5C.downstream_cx_active|udp%5C..*%5C.downstream_sess_active)$`)
+	stats, err := decode[statsDump](ctx, get, `/stats?format=json&filter=^(listener%5C..*%5C.downstream_cx_active|udp%5C..*%5C.downstream_sess_active)$`)
 	if err != nil {
 		return err
 	}
@@ -312,9 +312,9 @@ func (l *Listeners) Read(ctx context.Context, get Pages) error {
 	return nil
 }
 
-// connections returns the number of open connections or sessions of a listener. Its stats are named after its
-// stat_prefix, which only a static listener has, or its first address.
-func (p *statsPage) connections(l *Listener) int64 {
+// connections returns the number of open connections or sessions of a listener. Stats are named after the
+// stat_prefix, which only a static listener has, or the first address.
+func (p *statsDump) connections(l *Listener) int64 {
 	prefixes := []string{l.Name}
 	if len(l.Addresses) > 0 {
 		prefixes = append(prefixes, strings.ReplaceAll(l.Addresses[0], ":", "_"))

@@ -10,16 +10,16 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// LogLevels are the log levels of an Envoy.
+// LogLevels are the log levels of one Envoy.
 type LogLevels struct {
 	Header `json:",inline"`
 
 	Loggers []Logger `json:"loggers"`
-	// Set is the query that sets levels, of ParseLevels; Read only reads them if it is empty.
+	// Set is the query from ParseLevels, which sets levels; if it is empty, Read only reads them.
 	Set string `json:"-"`
 }
 
-// A Logger has a log level of its own.
+// A Logger is a logger of Envoy with its log level.
 type Logger struct {
 	Name  string `json:"name"`
 	Level string `json:"level"`
@@ -41,13 +41,13 @@ func ParseLevels(list []string) (string, error) {
 		}
 		switch {
 		case !slices.Contains(Levels(), level):
-			return "", fmt.Errorf("%q: want one of the levels %s", text, strings.Join(Levels(), ", "))
+			return "", fmt.Errorf("%q: must be one of the levels %s", text, strings.Join(Levels(), ", "))
 		case !single && len(list) > 1:
-			return "", fmt.Errorf("%q sets all loggers, and cannot be combined with others", text)
+			return "", fmt.Errorf("%q sets all loggers and cannot be combined with other levels", text)
 		case !single:
 			return "level=" + level, nil
 		case name == "" || strings.ContainsAny(name, ":,"):
-			return "", fmt.Errorf("%q: want LEVEL or NAME=LEVEL", text)
+			return "", fmt.Errorf("%q: must be LEVEL or NAME=LEVEL", text)
 		}
 		paths = append(paths, name+":"+level)
 	}
@@ -57,8 +57,8 @@ func ParseLevels(list []string) (string, error) {
 	return "paths=" + url.QueryEscape(strings.Join(paths, ",")), nil
 }
 
-// Read sets levels, and reads those of all loggers, in Envoy's order.
-func (l *LogLevels) Read(ctx context.Context, get Pages) error {
+// Read sets levels, and reads the levels of all loggers, in Envoy's order.
+func (l *LogLevels) Read(ctx context.Context, get Getter) error {
 	page, err := get(ctx, "/logging?"+l.Set)
 	if err != nil {
 		return err

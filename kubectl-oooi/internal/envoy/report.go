@@ -12,17 +12,17 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Pages returns a page of the admin interface, whose path may have a query.
-type Pages func(ctx context.Context, path string) ([]byte, error)
+// A Getter requests a path of the admin interface, which may have a query, and returns the body of the response.
+type Getter func(ctx context.Context, path string) ([]byte, error)
 
-// A Header begins each report. Its metadata names the pod of the Envoy.
+// A Header begins each report. Its metadata names Envoy's pod.
 type Header struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata output.Metadata `json:"metadata"`
 }
 
-// NewHeader returns the header of a report about the Envoy of a pod.
+// NewHeader returns the header of a report about a pod's Envoy.
 func NewHeader(kind, namespace, pod string) Header {
 	return Header{metav1.TypeMeta{APIVersion: output.APIVersion, Kind: kind}, output.Metadata{Name: pod, Namespace: namespace}}
 }
@@ -37,7 +37,7 @@ const (
 	LogLevelsKind = "EnvoyLogLevels"
 )
 
-// A Config is the configuration dump of an Envoy.
+// A Config is the configuration dump of one Envoy.
 type Config struct {
 	Header `json:",inline"`
 
@@ -46,12 +46,12 @@ type Config struct {
 }
 
 // Read reads the configuration dump, including endpoints.
-func (c *Config) Read(ctx context.Context, get Pages) (err error) {
+func (c *Config) Read(ctx context.Context, get Getter) (err error) {
 	c.Config, err = get(ctx, "/config_dump?include_eds")
 	return err
 }
 
-// address has the fields of envoy.config.core.v3.Address that are used here.
+// address is the used part of envoy.config.core.v3.Address.
 type address struct {
 	Socket struct {
 		Address string `json:"address"`
@@ -74,8 +74,8 @@ func (a address) String() string {
 	return netip.AddrPortFrom(ip, a.Socket.Port).String()
 }
 
-// decode reads a page and decodes its JSON.
-func decode[T any](ctx context.Context, get Pages, path string) (*T, error) {
+// decode requests a path and decodes the JSON response.
+func decode[T any](ctx context.Context, get Getter, path string) (*T, error) {
 	data, err := get(ctx, path)
 	if err != nil {
 		return nil, err
@@ -83,12 +83,12 @@ func decode[T any](ctx context.Context, get Pages, path string) (*T, error) {
 	page := new(T)
 	if err := json.Unmarshal(data, page); err != nil {
 		path, _, _ = strings.Cut(path, "?")
-		return nil, fmt.Errorf("decoding Envoy's page %s: %w", path, err)
+		return nil, fmt.Errorf("decoding Envoy's response to %s: %w", path, err)
 	}
 	return page, nil
 }
 
-// A Row of a table is a part of the report of one pod.
+// A Row of a table is a part of one pod's report.
 type Row[T any] struct {
 	Pod  string
 	Part T

@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
 
-// Routes are the routes of an Envoy.
+// Routes are the routes of one Envoy.
 type Routes struct {
 	Header `json:",inline"`
 
@@ -27,8 +27,8 @@ type Route struct {
 	Port uint16 `json:"port"`
 	// By is the name that selects the route: SNI (TLS) or Host (HTTP). UDP means that the route gets all datagrams.
 	By string `json:"by"`
-	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names. With HTTP rules, the
-	// path and the headers that they match follow.
+	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names. With HTTP rules, it
+	// includes the conditions for path and headers.
 	Name string `json:"name,omitempty"`
 	// NotTLS means that the route is for connections that are not TLS.
 	NotTLS bool `json:"notTLS,omitempty"`
@@ -39,7 +39,7 @@ type Route struct {
 }
 
 // Read reads the routes of all listeners that xdsd configures, sorted by port.
-func (r *Routes) Read(ctx context.Context, get Pages) error {
+func (r *Routes) Read(ctx context.Context, get Getter) error {
 	listeners, err := readListeners(ctx, get)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 	return nil
 }
 
-// httpRoute has the fields of envoy.config.route.v3.Route that are used here.
+// httpRoute is the used part of envoy.config.route.v3.Route.
 type httpRoute struct {
 	Name  string `json:"name"` // empty without rules
 	Match struct {
@@ -179,7 +179,7 @@ func (r *httpRoute) match() string {
 	return strings.Join(conditions, " ")
 }
 
-// routes returns the routes of a filter chain that forwards connections; nil for any other.
+// routes returns the routes of a filter chain that forwards connections; nil for other filter chains.
 func (c *FilterChain) routes(port uint16) []Route {
 	if c.Cluster == "" {
 		return nil
@@ -196,7 +196,7 @@ func (c *FilterChain) routes(port uint16) []Route {
 	return list
 }
 
-// owner returns the owner of a filter chain or virtual host, whose name xdsd composes of the owner and the host.
+// owner returns the owner of a filter chain or virtual host. xdsd composes its name from the owner and the host.
 func owner(name, host string) string {
 	before, found := strings.CutSuffix(name, " "+host)
 	if !found {

@@ -8,12 +8,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Stats are counters and gauges of an Envoy.
+// Stats are counters and gauges of one Envoy.
 type Stats struct {
 	Header `json:",inline"`
 
 	Stats []Stat `json:"stats"`
-	// Filter is the regular expression that Read selects names by; empty for all.
+	// Filter is the regular expression for the names that Read selects; empty for all.
 	Filter string `json:"-"`
 }
 
@@ -39,20 +39,20 @@ func (v value) String() string {
 	return string(v.RawMessage)
 }
 
-// statsPage has the fields of /stats?format=json that are used here.
-type statsPage struct {
+// statsDump is the used part of /stats?format=json.
+type statsDump struct {
 	Stats []Stat `json:"stats"`
 }
 
 // Read reads the stats whose names match the filter, in Envoy's order. It does not read histograms.
-func (s *Stats) Read(ctx context.Context, get Pages) error {
-	page, err := decode[statsPage](ctx, get, "/stats?format=json&filter="+url.QueryEscape(s.Filter))
+func (s *Stats) Read(ctx context.Context, get Getter) error {
+	page, err := decode[statsDump](ctx, get, "/stats?format=json&filter="+url.QueryEscape(s.Filter))
 	if err != nil {
 		return err
 	}
 	s.Stats = []Stat{}
 	for _, stat := range page.Stats {
-		if stat.Name != "" { // the element of the histograms has no name
+		if stat.Name != "" { // the element of the histograms lacks a name
 			s.Stats = append(s.Stats, stat)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package inventory finds and deletes the objects that setup created for an Infra. It does not delete objects of the same name that
+// Package inventory finds and deletes the objects that setup created for an Infra. It does not delete objects with the same name that
 // setup did not create.
 package inventory
 
@@ -58,9 +58,8 @@ func (e Entry) Object() *unstructured.Unstructured {
 	return u
 }
 
-// Delete requests the deletion of the entry's object by its UID, and reports whether it did: false without an error if the object
-// does not exist, or another one has its name. It does not wait until the object no longer exists. A workload exists until its pods
-// have ended.
+// Delete requests the deletion of the entry's object by UID. It returns false without an error if the object does not exist, or if
+// another object has its name. It does not wait for the deletion. A workload exists until its pods have terminated.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	propagation := metav1.DeletePropagationBackground
 	if e.Kind == "StatefulSet" || e.Kind == "Deployment" {
@@ -77,8 +76,7 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 }
 
 // WaitForDeletion waits until the object or its kind no longer exists or, for an entry with a UID, has another UID. It retries
-// after errors, and returns an error only if ctx ends, with what prevents the deletion if that is known: finalizers, and the
-// conditions of a Namespace that are true.
+// after errors, and returns an error only if ctx is done, with known reasons: finalizers, and true conditions of a Namespace.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {
@@ -93,7 +91,7 @@ func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 		}
 		obstacles := ""
 		if finalizers := u.GetFinalizers(); len(finalizers) > 0 {
-			obstacles = ", which has the finalizers " + strings.Join(finalizers, ", ")
+			obstacles = ", which has finalizers " + strings.Join(finalizers, ", ")
 		}
 		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 		for _, c := range conditions {
@@ -126,7 +124,7 @@ var Kinds = []schema.GroupVersionKind{
 var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 
 // Find returns the objects of an Infra or a standalone ProxyServer in the order of Kinds; nil if there are none. It finds them by
-// labels and annotations, and so also finds objects that a GitOps tool applied. It omits kinds that the API server does not serve.
+// labels and annotations, including objects that a GitOps tool applied. It omits kinds that the API server does not serve.
 // If listing a kind in all namespaces is forbidden, it calls warn and searches only the namespaces of the Infra and of known
 // objects, as far as listing is allowed in them.
 func Find(ctx context.Context, c client.Client, infra types.NamespacedName, known []Entry, warn func(string)) ([]*unstructured.Unstructured, error) {
@@ -162,8 +160,8 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, know
 // managed selects objects that setup created, or that were applied from its output.
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
-// owner returns the Infra or standalone ProxyServer that an object belongs to, as "namespace/name"; empty for none. An Infra and
-// its ProxyServer belong by their names: a user may have created them without the label of setup.
+// owner returns the Infra or standalone ProxyServer to which an object belongs, as "namespace/name"; empty for none. An Infra and
+// its ProxyServer are recognized by name: a user may have created them without setup's label.
 func owner(u *unstructured.Unstructured) string {
 	switch u.GroupVersionKind() {
 	case read.InfraKind, read.ProxyServerKind:
@@ -177,14 +175,14 @@ func owner(u *unstructured.Unstructured) string {
 }
 
 // Owned reports whether setup may apply and delete an object for an Infra or a standalone ProxyServer: it renders objects of the
-// kind, and the object belongs to the Infra by its name, or by its label and annotation. A record does not suffice: a user who may
-// edit it can list any object.
+// kind, and the object belongs to the Infra by its name, or by its label and annotation. A record does not suffice, since
+// it can list any object.
 func Owned(u *unstructured.Unstructured, infra types.NamespacedName) bool {
 	return owner(u) == infra.String() && (u.GroupVersionKind() == read.InfraKind || slices.Contains(Kinds, u.GroupVersionKind()))
 }
 
-// Owns reports whether setup deploys an Infra or ProxyServer as a whole, with workloads of its own: every Infra, and a ProxyServer
-// without spec.infraRef.
+// Owns reports whether setup deploys workloads for an Infra or ProxyServer: for every Infra, and for a ProxyServer without
+// spec.infraRef.
 func Owns(u *unstructured.Unstructured) bool {
 	_, hasInfraRef, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
 	return u.GetKind() == read.InfraKind.Kind || !hasInfraRef

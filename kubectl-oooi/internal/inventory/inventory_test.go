@@ -89,7 +89,7 @@ metadata: {name: `+waiting+`}
 		{"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "reason": "ResourcesDiscovered", "message": "All resources successfully discovered"}]}}`))
 	lab.Must(t, c.Status().Patch(t.Context(), entries[1].Object(), conditions))
 	for i, want := range []string{
-		"waiting for the deletion of ConfigMap " + namespace + "/held, which has the finalizers example.com/hold, example.com/audit: context deadline exceeded",
+		"waiting for the deletion of ConfigMap " + namespace + "/held, which has finalizers example.com/hold, example.com/audit: context deadline exceeded",
 		"waiting for the deletion of Namespace " + waiting + "; NamespaceContentRemaining: Some resources are remaining: infras. has 1 resource instances: context deadline exceeded",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -46,12 +46,11 @@ type Lease struct {
 }
 
 // Read decodes a Lease object. A bound lease that expired before now gets the state expired. Read returns nil without
-// an error for a Lease whose name is not that of a DHCP lease of an Infra. It returns an error if the Lease is not a
-// valid binding.
+// an error for a Lease that is not a DHCP lease by its name. It returns an error if the Lease is not a valid binding.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 	infra, _, ok := ParseName(o.Namespace, o.Name)
 	if !ok {
-		return nil, nil //nolint:nilnil // neither a lease nor an error
+		return nil, nil //nolint:nilnil // no lease, no error
 	}
 	b, err := dhcplease.Decode(o.Namespace+"."+infra, o)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns returns the columns of a table of leases, with the namespaces and names of their Infras if these are set.
+// Columns returns the columns of a table of leases, with namespaces if namespace is set, and Infras if infra is set.
 func Columns(namespace, infra bool) []output.Column[*Lease] {
 	return []output.Column[*Lease]{
 		{Title: "NAMESPACE", Value: func(l *Lease) string { return l.Metadata.Namespace }, Hide: !namespace},
@@ -33,7 +33,7 @@ func (l *Lease) state() string {
 	return l.State
 }
 
-// end returns when the lease ends: at a time or, without one, together with its VM or host; empty if it has ended.
+// end returns when the lease ends: at a time, or with its VM or host; empty if it has ended.
 func (l *Lease) end() string {
 	switch {
 	case !l.Expires.IsZero():

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A Forwarder is a server block of a Corefile, or a server in dns.operator of OpenShift.
+// A Forwarder is a server block of a Corefile, or a server in OpenShift's dns.operator.
 type Forwarder struct {
 	// Name is the name of the server; empty for a server block.
 	Name string
-	// Zones are those that it serves on any port, without the final dot: OpenShift's CoreDNS listens on 5353.
+	// Zones are the served zones on any port, since OpenShift's CoreDNS listens on 5353, without the final dot.
 	Zones []string
-	// Upstreams are the words behind forward.
+	// Upstreams are the arguments of forward.
 	Upstreams []string
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of a
-// NetworkAttachmentDefinition, "namespace/name"; nil if it has none. With networks nil, these are the ones that name it.
+// NetworkAttachmentDefinition, "namespace/name"; nil if it has none. If networks is nil, interfaces match by name.
 func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
 	names, _ := machineNetworks(u, networks, nad)
 	return names
@@ -38,7 +38,7 @@ func machineNetworks(u *unstructured.Unstructured, networks cni.Networks, nad st
 }
 
 // WithoutMAC returns the names among MachineInterfaces without a macAddress in the spec: the interface gets another MAC
-// address in each pod, whereas a guest that migrates keeps its own.
+// address in each pod, whereas a migrated guest keeps its MAC address.
 func WithoutMAC(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
 	list := MachineInterfaces(u, networks, nad)
 	interfaces, _, _ := unstructured.NestedSlice(u.Object, "spec", "domain", "devices", "interfaces")

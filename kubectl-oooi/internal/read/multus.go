@@ -17,7 +17,7 @@ var (
 	MultusKeys    = []string{"daemon-config.json", "cni-conf.json"}
 )
 
-// Isolation returns Multus' isolation of namespaces in the first ConfigMap with its configuration. It is disabled if there is none.
+// Isolation returns Multus' isolation of namespaces from the first ConfigMap with its configuration; disabled without a ConfigMap.
 func Isolation(configs []*corev1.ConfigMap) model.Isolation {
 	for _, c := range configs {
 		for _, key := range MultusKeys {

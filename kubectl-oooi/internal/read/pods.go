@@ -11,7 +11,7 @@ import (
 // PodInterface is an interface of a pod on a network other than the pod network, as Multus reports it.
 type PodInterface = cni.PodInterface
 
-// PodInterfaces returns the interfaces of a pod in its annotation of Multus. It returns an error if the annotation is
+// PodInterfaces returns the interfaces in a pod's Multus annotation. It returns an error if the annotation is
 // missing or invalid.
 func PodInterfaces(p *corev1.Pod) ([]PodInterface, error) {
 	return cni.PodInterfaces(p)

@@ -1,4 +1,4 @@
-// Package read reads objects that several commands need from the API server, and handles missing rights and APIs.
+// Package read reads objects that several commands need from the API server, and handles missing permissions and APIs.
 package read
 
 import (
@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// page is the number of objects in each response to a list request, as in kubectl.
-const page = 500
+// pageSize is the number of objects in each response to a list request, as in kubectl.
+const pageSize = 500
 
 // ErrNotServed means that the API server does not serve a kind, because its CRD or API service is not installed.
 var ErrNotServed = errors.New("the API server does not serve this kind")
@@ -24,8 +24,8 @@ var ErrNotServed = errors.New("the API server does not serve this kind")
 // A Reader reads objects from the API server.
 type Reader struct {
 	Client client.Client
-	// Warn is called if HostedClusters omits objects because of missing rights, or because HyperShift is not installed, so that the
-	// user does not conclude that they do not exist. Other methods do not call it.
+	// Warn is called if HostedClusters omits objects because of missing permissions, or because HyperShift is not installed. Other methods
+	// do not call it.
 	Warn func(string)
 }
 
@@ -52,7 +52,7 @@ func (r *Reader) In(
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
-		options := append([]client.ListOption{client.InNamespace(namespace), client.Limit(page), client.Continue(next)}, more...)
+		options := append([]client.ListOption{client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)}, more...)
 		if err := r.Client.List(ctx, list, options...); err != nil {
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 				err = ErrNotServed

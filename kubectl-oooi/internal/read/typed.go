@@ -110,8 +110,8 @@ func suggestSetup(err error) error {
 	return err
 }
 
-// Warning returns the last warning event about an object: for a pod that does not start, the image or network that it
-// waits for. Its message is one line. It returns nil if there is none, or if listing events fails.
+// Warning returns the last warning event about an object, with its message in one line. It returns nil if there is none, or if listing
+// events fails.
 func (r *Reader) Warning(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
 	var list corev1.EventList
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {

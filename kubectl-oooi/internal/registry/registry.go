@@ -1,4 +1,4 @@
-// Package registry tells how VMs reach the registry of the release image, from which they pull their images.
+// Package registry finds out how VMs reach the registry of the release image.
 package registry
 
 import (
@@ -26,10 +26,10 @@ type Registry struct {
 	Host string
 	Port uint16
 
-	// Via is how VMs reach the registry; empty if they do not.
+	// Via is how VMs reach the registry; empty if they cannot.
 	Via Via
-	// Denied reports whether DNS on the VLAN has no address for the name. Missing is why VMs do not reach the registry, and Remedy
-	// what to do, as an imperative; both are empty if they do.
+	// Denied reports whether DNS on the VLAN lacks an address for the name. Missing is why VMs cannot reach the registry, and Remedy the
+	// remedy, as an imperative; both are empty if they can.
 	Denied          bool
 	Missing, Remedy string
 }
@@ -43,16 +43,16 @@ const (
 	Proxy Via = "the proxy"
 	// VLAN means that the registry has an address on the VLAN.
 	VLAN Via = "the VLAN"
-	// Router means that the registry is elsewhere, and the VLAN's router the default route of VMs.
+	// Router means that the registry is elsewhere, and VMs reach it by the VLAN's router.
 	Router Via = "the router"
 )
 
-// defaultPort is the port of a registry whose name has none.
+// defaultPort is the port of a registry without a port in its name.
 const defaultPort = 443
 
-// Of returns the registries of the release image of a site's hosted cluster, in the order in which VMs try them: its mirrors, and
-// then its own. If there is none, or VMs need not reach them by the VLAN, Of returns why.
-func Of(s *site.Site) (list []*Registry, why string) {
+// OfSite returns the registries of the release image of a site's hosted cluster, in the order in which VMs try them: mirrors, and
+// then the original. If there are none, or VMs need not reach them by the VLAN, OfSite returns why.
+func OfSite(s *site.Site) (list []*Registry, why string) {
 	hosted := s.Facts.HostedCluster(s.Named())
 	dhcp := s.Infra.Spec.InfraComponents.DHCP
 	switch {
@@ -74,7 +74,7 @@ func Of(s *site.Site) (list []*Registry, why string) {
 	return list, ""
 }
 
-// Reached returns the first registry that VMs reach; nil for none.
+// Reached returns the first registry that VMs can reach; nil for none.
 func Reached(list []*Registry) *Registry {
 	if at := slices.IndexFunc(list, func(r *Registry) bool { return r.Via != "" }); at >= 0 {
 		return list[at]
@@ -82,7 +82,7 @@ func Reached(list []*Registry) *Registry {
 	return nil
 }
 
-// repositories returns the repositories from which nodes pull the release image: mirrors, and then its own.
+// repositories returns the repositories from which nodes pull the release image: mirrors, and then the original.
 func repositories(spec *objects.HostedClusterSpec) []string {
 	image, _, _ := strings.Cut(spec.Release.Image, "@")
 	var list []string
@@ -94,7 +94,7 @@ func repositories(spec *objects.HostedClusterSpec) []string {
 	return append(list, image)
 }
 
-// parse returns the registry of a repository; nil if it has none, or an invalid port.
+// parse returns the registry of a repository; nil if the repository lacks a registry, or its port is invalid.
 func parse(repository string) *Registry {
 	host, _, found := strings.Cut(repository, "/")
 	if !found || !strings.ContainsAny(host, ".:") {
@@ -111,7 +111,7 @@ func parse(repository string) *Registry {
 	return r
 }
 
-// String returns "host", or "host:port" for another port than that of HTTPS.
+// String returns "host", or "host:port" unless the port is 443.
 func (r *Registry) String() string {
 	if r.Port == defaultPort {
 		return r.Host
@@ -119,7 +119,7 @@ func (r *Registry) String() string {
 	return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port)))
 }
 
-// find sets how VMs reach the registry, or why they do not.
+// find sets how VMs reach the registry, or why they cannot.
 func (r *Registry) find(s *site.Site) {
 	const allow = "add %s to spec.egress.hosts of the Infra (see docs/how-to/egress.md)"
 	spec := &s.Infra.Spec
@@ -129,8 +129,8 @@ func (r *Registry) find(s *site.Site) {
 	} else if view := resolve.OnVLAN(s.Snapshot, &model.Objects{Infras: s.Facts.Infras()}, r.Host, s.Model.NetworkAttachment); view != nil {
 		addresses = view.Addresses
 		if r.Denied = view.Result != resolve.PassedOn && len(addresses) == 0; r.Denied {
-			r.Missing = "DNS on the VLAN has no address for the name: " + cmp.Or(view.Why, "its records have none")
-			if r.Remedy = fmt.Sprintf(allow, r.Host); view.Cluster != nil { // whose names egress does not accept
+			r.Missing = "DNS on the VLAN lacks an address for the name: " + cmp.Or(view.Why, "no record has an address")
+			if r.Remedy = fmt.Sprintf(allow, r.Host); view.Cluster != nil { // egress does not accept the cluster's names
 				r.Remedy = "add an address of " + r.Host + " to spec.infraComponents.dns.records of the Infra"
 			}
 			return
@@ -167,8 +167,8 @@ func (r *Registry) isForwarded(s *site.Site) bool {
 	})
 }
 
-// hasOtherRoute reports whether all VMs on the network have an interface on another network that may have a default route, or
-// without VMs all NodePools. Of other networks, only those of Infras are known to have none.
+// hasOtherRoute reports whether all VMs on the network or, without VMs, all NodePools have an interface on another network that may have a
+// default route. Only Infras' networks are known to lack one.
 func hasOtherRoute(s *site.Site) bool {
 	var found bool
 	for _, u := range s.List(site.VMIs, site.AtControlPlane) {

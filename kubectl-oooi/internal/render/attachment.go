@@ -19,11 +19,11 @@ import (
 const NetworkComponent = "network"
 
 // attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the pod's NetworksAnnotation that selects it. It
-// is derived from that of the VMs, assigns the replica's addresses, and routes packets from these addresses to the VLAN.
+// is derived from the VMs' NetworkAttachmentDefinition, assigns the replica's addresses, and routes packets from them to the VLAN.
 //
-// Its name ends with a hash of the configuration, so that another configuration is another object and another network: running
-// pods keep theirs until they are replaced. OVN-Kubernetes would apply an edited one to running pods at once, and refuses a
-// second network with the same name and another configuration.
+// The name ends with a hash of the configuration, so that a changed configuration is a new object and a new network: running
+// pods keep their network until they are replaced. OVN-Kubernetes would apply an edited configuration to running pods at once, and
+// rejects a second network with the same name and another configuration.
 func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, string, error) {
 	plugins, err := cni.Plugins(in.Attachment)
 	if err != nil {
@@ -35,8 +35,8 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	case !in.onOVN():
 		config = in.chain(plugins, i)
 	case component == v1alpha1.ComponentProxy && in.hasFloatingAddress():
-		// A port with addresses can use no others, so the pod requests none, and xdsd hold adds the replica's own ones. Without
-		// requested addresses the MAC address would change with each restart, so the pod requests a MAC address.
+		// A port with addresses cannot use others, so the pod requests none, and xdsd hold adds the replica's addresses. Without
+		// requested addresses, the MAC address would change with each restart, so the pod requests a MAC address.
 		config, n.MAC = ovnNetwork(plugins[0]), hardwareAddress(i.addresses[0])
 	default:
 		config, n.IPs = ovnNetwork(plugins[0]), in.prefixes(i)
@@ -58,17 +58,17 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	return networkAttachmentDefinition(meta, text), string(annotation), nil
 }
 
-// chain returns the VMs' chain of plugins with the replica's addresses and sbr, which creates routes for these.
+// chain returns the VMs' chain of plugins with the replica's addresses, and sbr, which creates routes for the addresses.
 func (in *Input) chain(plugins []map[string]any, i instance) map[string]any {
 	first := maps.Clone(plugins[0])
-	delete(first, "cniVersion") // in the list, not in its plugins
+	delete(first, "cniVersion") // the list has it, not the plugins
 	delete(first, "name")
 	first["ipam"] = in.staticIPAM(i)
 	list := slices.Concat([]map[string]any{first}, plugins[1:], []map[string]any{{"type": "sbr"}})
 	return map[string]any{"cniVersion": "0.3.1", "plugins": list}
 }
 
-// NameNetwork sets the names in a CNI configuration to those of a NetworkAttachmentDefinition, and returns its JSON.
+// NameNetwork sets the names in a CNI configuration for a NetworkAttachmentDefinition, and returns the configuration as JSON.
 func NameNetwork(config map[string]any, namespace, name string) (string, error) {
 	config["name"] = namespace + "-" + name
 	if config["type"] == cni.OVNKubernetes {
@@ -92,12 +92,12 @@ func NetworkOf(workload *unstructured.Unstructured) string {
 	return networks[0].Name
 }
 
-// onOVN reports whether the VMs' network is one of OVN-Kubernetes.
+// onOVN reports whether the VMs' network is an OVN-Kubernetes network.
 func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 
-// ovnNetwork returns another logical network of OVN-Kubernetes on the same physical one. It has no subnets, because
-// OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its pkg/allocator/pod,
-// allocatePodAnnotationWithRollback), and no ipam, with which the pod would start only with a lease.
+// ovnNetwork returns another logical network of OVN-Kubernetes on the same physical network. It lacks subnets, because
+// OVN-Kubernetes rejects a pod that requests addresses on a network with subnets (its pkg/allocator/pod,
+// allocatePodAnnotationWithRollback), and ipam, which would delay the pod's start until it has a lease.
 func ovnNetwork(plugin map[string]any) map[string]any {
 	config := maps.Clone(plugin)
 	for _, key := range []string{
@@ -120,8 +120,8 @@ func (in *Input) prefixes(i instance) []string {
 	return list
 }
 
-// hardwareAddress returns the MAC address that OVN-Kubernetes gives a port with this address
-// (pkg/util.IPAddrToHWAddr), so that it is unique on the VLAN if the address is.
+// hardwareAddress returns the MAC address that OVN-Kubernetes assigns to a port with this address
+// (pkg/util.IPAddrToHWAddr). It is unique on the VLAN if the address is.
 func hardwareAddress(a netip.Addr) string {
 	end := a.AsSlice()
 	if a.Is6() {
@@ -146,7 +146,7 @@ func (in *Input) staticIPAM(i instance) map[string]any {
 	return map[string]any{"type": "static", "addresses": addresses}
 }
 
-// prefixOf returns an address with the prefix length of the VLAN's subnet that contains it; with its full length if none does.
+// prefixOf returns an address with the prefix length of the VLAN's subnet that contains it; with full length if no subnet does.
 func (in *Input) prefixOf(address netip.Addr) netip.Prefix {
 	config := in.Infra.Spec.NetworkConfig
 	for _, c := range append([]v1alpha1.CIDR{v1alpha1.CIDR(config.CIDR)}, config.AdditionalCIDRs...) {

@@ -35,12 +35,12 @@ func componentsOf(infra *v1alpha1.Infra) []component {
 	}
 }
 
-// A workload is what distinguishes a component from the others.
+// A workload has the properties that differ between components.
 type workload struct {
-	// objects are further objects, and rules the rights of the pods.
+	// objects are further objects, and rules the permissions of the pods.
 	objects []runtime.Object
 	rules   []rule
-	// ports are the ports of the Service, which all clients may use. A component without ports has no Service.
+	// ports are the ports of the Service, which all clients may use; empty for no Service.
 	ports []corev1.ServicePort
 	// observed are the TCP ports with health and metrics, which pods may use.
 	observed []int32
@@ -54,7 +54,7 @@ type workload struct {
 	privileged bool
 }
 
-// An instance is one replica of a component, with VLAN addresses that no other pod has.
+// An instance is one replica of a component, with unique VLAN addresses.
 type instance struct {
 	name      string
 	addresses []netip.Addr
@@ -63,7 +63,7 @@ type instance struct {
 // instances returns the replicas of a component.
 func (in *Input) instances(c component) ([]instance, error) {
 	if len(c.replicas) == 0 {
-		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is required", c.name)
+		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP is required; specify an address on the VLAN", c.name)
 	}
 	var all []instance
 	for _, r := range c.replicas {
@@ -83,7 +83,7 @@ func (in *Input) instances(c component) ([]instance, error) {
 	return all, nil
 }
 
-// render returns the objects of a component: a StatefulSet for each replica, and what they need.
+// render returns the objects of a component: a StatefulSet for each replica, and the objects that the StatefulSets need.
 func (in *Input) render(c component) ([]runtime.Object, error) {
 	instances, err := in.instances(c)
 	if err != nil {
@@ -119,8 +119,7 @@ func (in *Input) render(c component) ([]runtime.Object, error) {
 // statefulSet returns a StatefulSet of one pod, so that at most one pod has its addresses at any time.
 func (in *Input) statefulSet(component, name, networks string, w *workload, spec corev1.PodSpec) *appsv1.StatefulSet {
 	labels := in.labels(component)
-	// Different nodes are preferred for the replicas. A single one has the affinity, too, so that another replica does not
-	// change its pod.
+	// Replicas prefer different nodes. A single replica has the affinity, too, so that adding a replica does not change its pod.
 	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
@@ -151,8 +150,8 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 		ObjectMeta: in.meta(component, name),
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: new(int32(1)), ServiceName: name,
-			// A partition that another field manager sets would keep the pod at its earlier revision. As it is rendered,
-			// that is a conflict.
+			// If another field manager sets a partition, the pod stays at its earlier revision. The rendered field makes this a
+			// conflict.
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
 				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))},
 			},
@@ -162,15 +161,15 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 	}
 }
 
-// networkPolicy returns the NetworkPolicy of a component. It admits all pods to the observed ports, with health and metrics, and
-// all sources to the ports of the Service: clients may run in the network of a node, which no selector matches. The policy
+// networkPolicy returns the NetworkPolicy of a component. It allows connections from all pods to the observed ports, with health and
+// metrics, and from all sources to the Service's ports: clients may run in a node's network, which no selector matches. The policy
 // applies to the pod network, not to the VLAN, because a NetworkPolicy applies to a pod's first interface.
 func (in *Input) networkPolicy(component string, w *workload) runtime.Object {
 	rules := []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 	for _, port := range w.observed {
 		rules[0].Ports = append(rules[0].Ports, policyPort(corev1.ProtocolTCP, port))
 	}
-	if len(w.ports) > 0 { // a rule without ports would admit all ports
+	if len(w.ports) > 0 { // a rule without ports would allow all ports
 		rules = append(rules, networkingv1.NetworkPolicyIngressRule{})
 		for _, p := range w.ports {
 			rules[1].Ports = append(rules[1].Ports, policyPort(p.Protocol, p.Port))
@@ -195,7 +194,7 @@ func policyPort(protocol corev1.Protocol, port int32) networkingv1.NetworkPolicy
 }
 
 // Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
-// present ones: one name, or for a floating address the names of all proxy replicas. It omits components with an invalid
+// present StatefulSets: one name, or all proxy replicas for a floating address. It omits components with an invalid
 // replica address, and invalid floating addresses.
 func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
 	in := &Input{Infra: infra, Sets: present}
@@ -221,7 +220,7 @@ func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
 	return all
 }
 
-// parseAddresses returns the valid addresses, each once.
+// parseAddresses returns the valid addresses without duplicates.
 func parseAddresses(texts ...string) []netip.Addr {
 	var list []netip.Addr
 	for _, text := range texts {

@@ -51,7 +51,7 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 	return w, nil
 }
 
-// vmRules returns the rights to read VMs and their networks; in all namespaces if readable, the namespace of the VMs, is empty.
+// vmRules returns rules for reading VMs and their networks; in all namespaces if readable, the namespace of the VMs, is empty.
 func (in *Input) vmRules(readable string) []rule {
 	rules := []rule{
 		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
@@ -60,13 +60,13 @@ func (in *Input) vmRules(readable string) []rule {
 	if network := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace; readable != "" && network != readable {
 		rules = append(rules, allow(network, cni.Resource.Group, cni.Resource.Resource, readVerbs))
 	}
-	if readable != "" { // coredhcp must not create events in the namespaces of others
+	if readable != "" { // coredhcp must not create events in other namespaces
 		rules = append(rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
 	}
 	return rules
 }
 
-// servesVMs reports whether DHCP serves VMs. It serves only hosts if the nodes of the hosted cluster are no VMs of this cluster.
+// servesVMs reports whether DHCP serves VMs. It serves only hosts if the hosted cluster's nodes are not VMs of this cluster.
 func (in *Input) servesVMs() bool {
 	dhcp := in.Infra.Spec.InfraComponents.DHCP
 	if len(dhcp.Hosts) == 0 || dhcp.VMSelector != nil {
@@ -125,7 +125,7 @@ func (in *Input) clientArguments(vmNamespace string) (string, error) {
 		words = append(words, "namespace="+vmNamespace)
 	}
 	words = append(words, "snapshot=/var/lib/coredhcp/machines.json")
-	if dhcp.Image == "" { // an earlier version refuses the argument
+	if dhcp.Image == "" { // earlier versions reject the argument
 		words = append(words, "test-clients="+in.Infra.Namespace+"/"+in.Infra.Name)
 	}
 	for _, h := range dhcp.Hosts {
@@ -152,7 +152,7 @@ func (in *Input) clientArguments(vmNamespace string) (string, error) {
 	case in.cluster() != nil && in.cluster().InfraID != "":
 		words = append(words, "infra-id="+in.cluster().InfraID)
 	case vmNamespace == "":
-		return "", fmt.Errorf("spec.hostedClusterRef: required to select the VMs that DHCP serves; name the HostedCluster, or set infraComponents.dhcp.vmSelector")
+		return "", fmt.Errorf("spec.hostedClusterRef is required to select the VMs that DHCP serves; name the HostedCluster, or set infraComponents.dhcp.vmSelector")
 	}
 	return strings.Join(words, " "), nil
 }
@@ -192,8 +192,7 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 }
 
 // protectedAddresses returns the addresses of the subnet that must never be leased, even if they are reserved for a
-// VM: the gateway and the Infra's servers, except the replica's own first address, which the argument server
-// contains.
+// VM: the gateway and the Infra's servers, except the replica's first address, which the argument server contains.
 func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
 	servers := append(in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), in.Infra.Spec.NetworkConfig.Gateway)
 	servers = append(servers, in.floatingAddresses()...)
@@ -223,20 +222,20 @@ func (in *Input) resolvers() string {
 	return strings.Join(in.serverAddresses(v1alpha1.ComponentDNS), " ")
 }
 
-// optionNames maps names of options in an Infra to those of the plugin options, where these differ.
+// optionNames maps names of options in an Infra to names of the plugin options, where they differ.
 var optionNames = map[string]string{
 	"ntp-servers": "ntp", "domain-name": "domain", "domain-search": "search", "interface-mtu": "mtu", "broadcast-address": "broadcast",
 	"host-name": "hostname", "classless-routes": "routes", "renew-timer": "t1", "rebind-timer": "t2",
 }
 
-// Codes of options that DHCP sends without being told so: ntp-servers (RFC 2132, section 8.3) and classless-routes (RFC 3442).
+// Codes of options that DHCP sends by default: ntp-servers (RFC 2132, section 8.3) and classless-routes (RFC 3442).
 const (
 	optionNTP    = 42
 	optionRoutes = 121
 )
 
-// serverRoutes returns the routes, NETWORK>GATEWAY,..., to the other IPv4 subnets with DNS servers or proxies, for clients that do
-// not get the gateway as their default route.
+// serverRoutes returns the routes, NETWORK>GATEWAY,..., to other IPv4 subnets with DNS servers or proxies, for clients without the
+// gateway as default route.
 func (in *Input) serverRoutes() string {
 	config := in.Infra.Spec.NetworkConfig
 	gateway, err := v1alpha1.ParseAddress(config.Gateway)
@@ -262,8 +261,8 @@ func (in *Input) timeServers() string {
 	return strings.Join(texts(slices.DeleteFunc(parseAddresses(in.floatingAddresses()...), netip.Addr.Is6)), ",")
 }
 
-// dhcpOptions returns spec.infraComponents.dhcp.options, and the routes to servers and the NTP server unless these options have them,
-// as arguments of the plugin options.
+// dhcpOptions returns the arguments of the plugin options: spec.infraComponents.dhcp.options, and the routes to servers and the NTP
+// server unless these options contain them.
 func (in *Input) dhcpOptions() (string, error) {
 	var words []string
 	routes, ntp := in.serverRoutes(), in.timeServers()

@@ -30,8 +30,8 @@ func dns(in *Input, instances []instance) (*workload, error) {
 		LivenessProbe:  httpProbe("/health", "live", 10),
 		Resources:      resources(spec.Resources, "50m", "64Mi"),
 	})
-	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
-	// The ProxyServer is read even if the proxy is disabled, because otherwise that would roll DNS.
+	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS, which may forward to this DNS, so that unknown names would loop
+	// The ProxyServer is read even if the proxy is disabled; otherwise disabling the proxy would restart DNS.
 	rules := append(in.readRules(), allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, in.ProxyServer.GetName()))
 	if spec.VMNames.IsEnabled() {
 		rules = append(rules, allow(in.Infra.Namespace, "coordination.k8s.io", "leases", readVerbs))
@@ -46,8 +46,7 @@ func dns(in *Input, instances []instance) (*workload, error) {
 	}, nil
 }
 
-// corefile returns the Corefile. It has a server block for each view, bound to the interface on the VLAN and to that
-// in the pod network.
+// corefile returns the Corefile. It has a server block for each view, bound to the interface on the VLAN or in the pod network.
 func (in *Input) corefile() string {
 	const metrics = "    prometheus {$POD_IP}:9153\n"
 	// VMs must not resolve names of Services of the management cluster.
@@ -60,8 +59,8 @@ func (in *Input) forward() string {
 	return "    forward . " + cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf") + "\n"
 }
 
-// otherNames returns the plugin that answers VMs' queries for names that no other plugin answers. If all names are allowed, they lead
-// to the proxy.
+// otherNames returns the plugin that answers VMs' queries for names that no other plugin answers. If egress allows all names, they
+// resolve to the proxy.
 func (in *Input) otherNames() string {
 	rcode, addresses := "NXDOMAIN", ""
 	if in.Infra.Spec.Egress.AllowsAll() {
@@ -72,12 +71,12 @@ func (in *Input) otherNames() string {
 	if rcode == "NXDOMAIN" && in.Infra.Spec.InfraComponents.DNS.Forward != v1alpha1.DNSForwardDeny {
 		return in.forward()
 	}
-	// Clients cache the answer for the last number of seconds (RFC 2308).
+	// Clients cache the response for the last number of seconds (RFC 2308).
 	const authority = ". 60 IN SOA ns.invalid. hostmaster.invalid. 1 7200 1800 86400 5"
 	return addresses + fmt.Sprintf("    template IN ANY {\n        rcode %s\n        authority %q\n    }\n", rcode, authority)
 }
 
-// addressTemplates returns the plugins that answer all names with the addresses.
+// addressTemplates returns the plugins that resolve all names to the addresses.
 func addressTemplates(addresses []netip.Addr) string {
 	var out strings.Builder
 	for _, kind := range []struct {
@@ -121,8 +120,8 @@ func (in *Input) serverBlock(device, view, before, after string) string {
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other
-// names even before it has read the objects, which then define which names it answers. A hostname is a zone of its own,
-// without its siblings.
+// names even before it has read the objects, which define the names that it answers. A hostname is a separate
+// zone, without its siblings.
 func (in *Input) guardedZones() []string {
 	c := in.cluster()
 	if c == nil {
@@ -147,8 +146,8 @@ func (in *Input) guardedZones() []string {
 	return zones
 }
 
-// generatedHosts returns the hostnames that OpenShift generates for HyperShift's Routes, because these may be created
-// after the Corefile. HyperShift shortens labels of the maximum length, so their hosts are unknown.
+// generatedHosts returns the hostnames that OpenShift generates for HyperShift's Routes, which may be created after the
+// Corefile. HyperShift shortens labels that reach the maximum length, so those hosts are unknown.
 func (in *Input) generatedHosts() []string {
 	var hosts []string
 	for _, domain := range in.Management {

@@ -13,9 +13,9 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// egressRules returns the NetworkPolicy's rules for connections of the proxy; nil if they are not restricted. On the ports of egress it
-// may only connect to addresses that names of egress may resolve to, and to what it forwards to in the cluster: a second barrier if
-// the resolver of xdsd serve fails. Other ports are free, because no selector matches the addresses of the API server.
+// egressRules returns the NetworkPolicy's rules for connections of the proxy; nil if they are not restricted. On egress ports, they
+// allow only addresses to which egress names may resolve, and the proxy's targets in the cluster: a second barrier if the resolver
+// of xdsd serve fails. Other ports are unrestricted, because no selector matches the API server's addresses.
 func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
 	server := in.Snapshot.ProxyServer(in.proxyKey())
 	if server == nil || server.Egress == nil || in.ControlPlane == "" && !in.standalone() {
@@ -33,7 +33,7 @@ func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
 	for _, port := range datagrams {
 		forwarded = append(forwarded, policyPort(corev1.ProtocolUDP, port))
 	}
-	if len(forwarded) == 0 { // a rule without ports would permit all
+	if len(forwarded) == 0 { // a rule without ports would allow all
 		return nil
 	}
 	others := append(otherPorts(corev1.ProtocolUDP, datagrams), otherPorts(corev1.ProtocolTCP, ports)...)
@@ -57,12 +57,12 @@ func (in *Input) egressRules() []networkingv1.NetworkPolicyEgressRule {
 	return rules
 }
 
-// egress returns the egress of the Infra and of its ProxyServer, of those that have it.
+// egress returns the egress fields of the Infra and of its ProxyServer, without nil ones.
 func (in *Input) egress() []*v1alpha1.Egress {
 	return slices.DeleteFunc([]*v1alpha1.Egress{in.Infra.Spec.Egress, in.ProxySpec.Egress}, func(e *v1alpha1.Egress) bool { return e == nil })
 }
 
-// parentProxyCredentials returns the variable of Envoy's environment with the credentials for the parent proxy; nil if it has none.
+// parentProxyCredentials returns the environment variable of Envoy with the credentials for the parent proxy; nil without credentials.
 func (in *Input) parentProxyCredentials() []corev1.EnvVar {
 	for _, e := range in.egress() {
 		if e.ParentProxy != nil && e.ParentProxy.SecretRef != nil {

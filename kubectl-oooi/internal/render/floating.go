@@ -19,12 +19,12 @@ const (
 	holderPortName = "holder"
 )
 
-// hasFloatingAddress reports whether the proxy has several replicas, between which its address moves.
+// hasFloatingAddress reports whether the proxy has several replicas with a floating address.
 func (in *Input) hasFloatingAddress() bool {
 	return len(in.Infra.Spec.InfraComponents.Proxy.Instances) > 0
 }
 
-// floatingAddresses returns the addresses at which clients reach the proxy, which move together; none if it is not enabled.
+// floatingAddresses returns the addresses at which clients reach the proxy, which move together; none if the proxy is disabled.
 func (in *Input) floatingAddresses() []string {
 	if !in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		return nil
@@ -67,7 +67,7 @@ func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits 
 	return c
 }
 
-// gatewayOf returns the VLAN's gateway if an address of the replica is in its subnet; otherwise the empty string.
+// gatewayOf returns the VLAN's gateway if it is in the subnet of one of the replica's addresses; otherwise the empty string.
 func (in *Input) gatewayOf(i instance) string {
 	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
 	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return in.prefixOf(a).Contains(gateway) }) {
@@ -76,8 +76,8 @@ func (in *Input) gatewayOf(i instance) string {
 	return gateway.String()
 }
 
-// witnesses returns the addresses that a replica probes to detect that it is cut off from the VLAN: the gateway, the
-// other replicas, DNS and DHCP.
+// witnesses returns the addresses that a replica probes to detect that it has lost the VLAN: the gateway, the other
+// replicas, DNS and DHCP.
 func (in *Input) witnesses(self instance, others []instance) []string {
 	list := []string{in.Infra.Spec.NetworkConfig.Gateway}
 	for _, o := range others {
@@ -87,8 +87,8 @@ func (in *Input) witnesses(self instance, others []instance) []string {
 	return texts(slices.DeleteFunc(parseAddresses(list...), func(a netip.Addr) bool { return slices.Contains(self.addresses, a) }))
 }
 
-// sources returns a replica's own addresses, at most one of each family, as source addresses of connections to apps
-// on the VLAN. The floating address is not used, because it may move to another replica.
+// sources returns a replica's fixed addresses, at most one of each family, as source addresses of connections to apps on
+// the VLAN. The floating address is not used, because it may move to another replica.
 func sources(addresses []netip.Addr) []string {
 	var list []string
 	for _, six := range []bool{false, true} {
@@ -102,8 +102,8 @@ func sources(addresses []netip.Addr) []string {
 // constraints returns the name of the SecurityContextConstraints for proxies with a floating address.
 func (in *Input) constraints() string { return roleName(in.Infra, v1alpha1.ComponentProxy) }
 
-// securityContextConstraints returns restricted-v2 with what the container holder requires: two capabilities and any
-// user. The users of the other containers are set in the pod spec.
+// securityContextConstraints returns restricted-v2 with the additional permissions of container holder: two capabilities
+// and any user. The pod spec sets the users of the other containers.
 func (in *Input) securityContextConstraints() *unstructured.Unstructured {
 	return object(read.ConstraintsKind, metav1.ObjectMeta{Name: in.constraints(), Labels: in.labels(v1alpha1.ComponentProxy)}, map[string]any{
 		"allowHostDirVolumePlugin": false, "allowHostIPC": false, "allowHostNetwork": false, "allowHostPID": false, "allowHostPorts": false,

@@ -10,23 +10,23 @@ import (
 
 // Input is the input of Objects.
 type Input struct {
-	// Infra is the Infra with defaults set, and Written the same Infra as its author wrote it. For a standalone
-	// ProxyServer, Written is nil and Infra is derived from the ProxyServer.
+	// Infra is the Infra with defaults set, and Written the Infra as written. For a standalone ProxyServer, Written is nil and Infra is
+	// derived from the ProxyServer.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
-	// ProxyServer is the ProxyServer of the Infra, as its author wrote it; nil to render the default one.
+	// ProxyServer is the Infra's ProxyServer as written; nil to render the default ProxyServer.
 	ProxyServer *unstructured.Unstructured
 	// ProxySpec is the spec of ProxyServer with defaults set; the zero value if ProxyServer is nil. Fields of the Infra
 	// take precedence.
 	ProxySpec v1alpha1.ProxyServerSpec
 	// HostedCluster is the HostedCluster that the Infra serves; empty if it is unknown.
 	HostedCluster types.NamespacedName
-	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. If it is empty,
-	// rights are granted in all namespaces.
+	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. If it is empty, permissions are
+	// granted in all namespaces.
 	ControlPlane string
 	// BackendControlPlanes are further namespaces of control planes in which the ProxyServer has backends, sorted.
 	BackendControlPlanes []string
-	// MachineNamespace is the namespace of the VMs; empty if it is the control plane's.
+	// MachineNamespace is the namespace of the VMs; empty if they are in the control plane's namespace.
 	MachineNamespace string
 	// Sets are the present StatefulSets, whose names replicas keep.
 	Sets Sets
@@ -34,7 +34,7 @@ type Input struct {
 	Snapshot *model.Snapshot
 	// Attachment is the CNI configuration in the VMs' NetworkAttachmentDefinition.
 	Attachment string
-	// OwnAttachment is true if setup manages the VMs' NetworkAttachmentDefinition, because it creates or created it.
+	// OwnAttachment is true if setup creates or created the VMs' NetworkAttachmentDefinition.
 	OwnAttachment bool
 	// OpenShift is true if SecurityContextConstraints assign the user of pods.
 	OpenShift bool
@@ -50,7 +50,7 @@ type Images struct {
 	Oooi string
 	// Envoy is an image with Envoy 1.31 or later.
 	Envoy string
-	// PullSecret is the Secret with credentials of registries, in each namespace with pods; empty for none.
+	// PullSecret is the Secret with registry credentials, in each namespace with pods; empty for none.
 	PullSecret string
 }
 

@@ -25,7 +25,7 @@ const overlay = "overlay"
 
 // Overlay returns the contents of the files of a kustomization by file name: a file for each object, and
 // kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi and the
-// pull secret of their Deployments. control are the resources of the containers in these; nil for those in the folders.
+// pull secret of their Deployments. control are the resources of their containers; nil for the folders' defaults.
 func Overlay(objects []*unstructured.Unstructured, images Images, control *corev1.ResourceRequirements, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},

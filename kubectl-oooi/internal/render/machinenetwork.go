@@ -34,7 +34,7 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 	parts := strings.Split(text, ",")
 	kind, device, _ := strings.Cut(parts[0], "=")
 	if !slices.Contains([]string{"bridge", macvlanNetwork, "localnet"}, kind) || device == "" {
-		return nil, fmt.Errorf("%q: want bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK, optionally followed by ,vlan=ID and ,mtu=BYTES", parts[0])
+		return nil, fmt.Errorf("%q: must be bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK, optionally followed by ,vlan=ID and ,mtu=BYTES", parts[0])
 	}
 	n := &MachineNetwork{Kind: kind, Device: device}
 	for _, part := range parts[1:] {
@@ -48,14 +48,14 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 		case key == "mtu" && err == nil && number >= 1280 && number <= 65535:
 			n.MTU = number
 		default:
-			return nil, fmt.Errorf("%q: want vlan=ID with an ID between 1 and 4094, or mtu=BYTES with a number between 1280 and 65535", part)
+			return nil, fmt.Errorf("%q: must be vlan=ID with an ID between 1 and 4094, or mtu=BYTES with a number between 1280 and 65535", part)
 		}
 	}
 	return n, nil
 }
 
-// Config returns the CNI configuration for the NetworkAttachmentDefinition nad. It has no IPAM, because the Infra's
-// DHCP server assigns the addresses.
+// Config returns the CNI configuration for the NetworkAttachmentDefinition nad, without IPAM, because the Infra's DHCP
+// server assigns the addresses.
 func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	config, vlan := map[string]any{"cniVersion": "0.3.1", "name": nad.Name, "type": n.Kind}, "vlan"
 	switch n.Kind {

@@ -31,9 +31,9 @@ type pod struct {
 // policies are the NetworkPolicies of a cluster in which namespaces have only the label with their name.
 type policies []networkingv1.NetworkPolicy
 
-// admit reports whether the policies admit a connection. It fails the test if a policy uses a feature that is not
+// allowed reports whether the policies allow a connection. It fails the test if a policy uses a feature that is not
 // evaluated here.
-func (all policies) admit(t *testing.T, from, to *pod, protocol corev1.Protocol, port int32) bool {
+func (all policies) allowed(t *testing.T, from, to *pod, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	isolated := false
 	for i := range all {
@@ -153,7 +153,7 @@ func (all policies) open(t *testing.T, from, to *pod, protocol corev1.Protocol) 
 		}
 	}
 	slices.Sort(candidates)
-	return slices.DeleteFunc(slices.Compact(candidates), func(port int32) bool { return !all.admit(t, from, to, protocol, port) })
+	return slices.DeleteFunc(slices.Compact(candidates), func(port int32) bool { return !all.allowed(t, from, to, protocol, port) })
 }
 
 // TestReachablePorts checks all ports of all pods. Ports that it does not list are closed, among them DHCP's and
@@ -200,7 +200,7 @@ func TestOfferedPortsAreAdmitted(t *testing.T) {
 				if p.Name == "dhcp" || p.Name == "envoy-health" {
 					continue // served on the VLAN, and to the kubelet of the node, which no policy restricts
 				}
-				if !policies.admit(t, prometheus, &pod{template.Namespace, template.Labels}, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.ContainerPort) {
+				if !policies.allowed(t, prometheus, &pod{template.Namespace, template.Labels}, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.ContainerPort) {
 					t.Errorf("%s: port %s of container %s is closed to pods", component, p.Name, c.Name)
 				}
 			}
@@ -209,7 +209,7 @@ func TestOfferedPortsAreAdmitted(t *testing.T) {
 	for _, s := range all[corev1.Service](t, objects, "Service") {
 		template := pods[s.Labels["app.kubernetes.io/component"]]
 		for _, p := range s.Spec.Ports {
-			if !policies.admit(t, nil, &pod{template.Namespace, template.Labels}, p.Protocol, p.Port) {
+			if !policies.allowed(t, nil, &pod{template.Namespace, template.Labels}, p.Protocol, p.Port) {
 				t.Errorf("Service %s: port %d is closed", s.Name, p.Port)
 			}
 		}
@@ -226,15 +226,15 @@ func TestPoliciesSelectOnlyOurPods(t *testing.T) {
 		if component == "control" {
 			another = map[string]string{"app.kubernetes.io/part-of": "oooi"}
 		}
-		if !policies.admit(t, nil, &pod{template.Namespace, another}, corev1.ProtocolTCP, 12345) {
+		if !policies.allowed(t, nil, &pod{template.Namespace, another}, corev1.ProtocolTCP, 12345) {
 			t.Errorf("%s: the policies select a pod with the labels %v", component, another)
 		}
 	}
 }
 
-// TestProxyIsAdmittedToControlPlane checks the policy in the control plane's namespace: it admits only the proxy, and
+// TestControlPlanePolicyAllowsProxy checks the policy in the control plane's namespace: it allows only the proxy, and
 // only to the ports of its backends.
-func TestProxyIsAdmittedToControlPlane(t *testing.T) {
+func TestControlPlanePolicyAllowsProxy(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
 	pods := podTemplates(t, objects)
@@ -253,7 +253,7 @@ func TestProxyIsAdmittedToControlPlane(t *testing.T) {
 }
 
 // TestHyperShiftPoliciesExcludeTheProxy evaluates the policies that HyperShift creates for a control plane. Unless
-// they admit all sources, the proxy must reach the pods of the control plane only with the policy that setup creates.
+// they allow all sources, the proxy must reach the pods of the control plane only with the policy that setup creates.
 func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	objects := example(t)
 	setupPolicies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
@@ -270,14 +270,14 @@ func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	for _, tc := range []struct {
 		app  string
 		port int32
-		// open is set if HyperShift's policies admit all sources.
+		// open is set if HyperShift's policies allow all sources.
 		open bool
 	}{{"kube-apiserver", 6443, true}, {"kube-apiserver", 8091, false}, {"oauth-openshift", 6443, false}, {"ignition-server-proxy", 8443, false}} {
 		to := &pod{"clusters-demo", map[string]string{"app": tc.app}}
-		if got := hypershiftPolicies.admit(t, proxy, to, corev1.ProtocolTCP, tc.port); got != tc.open {
+		if got := hypershiftPolicies.allowed(t, proxy, to, corev1.ProtocolTCP, tc.port); got != tc.open {
 			t.Errorf("without the policy of setup, the proxy reaches %s:%d: %t", tc.app, tc.port, got)
 		}
-		if !append(slices.Clone(hypershiftPolicies), setupPolicies...).admit(t, proxy, to, corev1.ProtocolTCP, tc.port) {
+		if !append(slices.Clone(hypershiftPolicies), setupPolicies...).allowed(t, proxy, to, corev1.ProtocolTCP, tc.port) {
 			t.Errorf("the proxy does not reach %s:%d", tc.app, tc.port)
 		}
 	}
@@ -300,7 +300,7 @@ func TestProxyReachesPublishedServices(t *testing.T) {
 				continue // HyperShift's own router
 			}
 			checked++
-			if !append(slices.Clone(written), setupPolicies...).admit(t, proxy, &pod{s.Namespace, s.Spec.Selector}, corev1.ProtocolTCP, port) {
+			if !append(slices.Clone(written), setupPolicies...).allowed(t, proxy, &pod{s.Namespace, s.Spec.Selector}, corev1.ProtocolTCP, port) {
 				t.Errorf("%s: the proxy does not reach %s", name, s.Name)
 			}
 		}
@@ -326,7 +326,7 @@ func TestProxyReachesPublishedServices(t *testing.T) {
 	}
 }
 
-// TestStandaloneProxyPorts checks the policy of a standalone proxy, whose pods have no label of an Infra.
+// TestStandaloneProxyPorts checks the policy of a standalone proxy, whose pods lack an Infra's label.
 func TestStandaloneProxyPorts(t *testing.T) {
 	known, err := setup.ReadFiles([]string{"testdata/standalone.yaml"}, nil, "default", nil)
 	lab.Must(t, err)

@@ -1,5 +1,5 @@
 // Package render renders the objects that setup applies for an Infra or a standalone ProxyServer: workloads, their
-// configuration and their rights. It is pure: it makes no requests, and equal input gives equal objects in the same
+// configuration and their permissions. It is pure: it makes no requests, and equal input gives equal objects in the same
 // order.
 package render
 
@@ -98,7 +98,7 @@ func (in *Input) meta(component, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: in.Infra.Namespace, Name: name, Labels: in.labels(component)}
 }
 
-// labels returns the labels of a component's objects. Control finds the pods of a component by them.
+// labels returns the labels of a component's objects, by which control selects the component's pods.
 func (in *Input) labels(component string) map[string]string {
 	all := map[string]string{
 		"app.kubernetes.io/part-of": partOf,
@@ -113,7 +113,7 @@ func (in *Input) labels(component string) map[string]string {
 	return all
 }
 
-// configMap returns an immutable ConfigMap with a file, whose name ends with a hash of it: a pod never runs an edited configuration,
+// configMap returns an immutable ConfigMap with a file. Its name ends with a hash of the file: pods never run an edited configuration,
 // and the previous configuration exists until the pods with the new one work.
 func (in *Input) configMap(component, name, file, text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(file, text)), Data: map[string]string{file: text}, Immutable: new(true)}

@@ -19,9 +19,8 @@ const (
 // nonRootUser is the UID and GID of containers, unless SecurityContextConstraints select them.
 const nonRootUser = 65532
 
-// RequiredSCC is the annotation by which a pod requires one SecurityContextConstraints of OpenShift, so that no other
-// with a higher priority is selected. Pods without capabilities comply with RestrictedSCC, which every ServiceAccount
-// may use.
+// RequiredSCC is the annotation with which a pod selects OpenShift SecurityContextConstraints, regardless of others with a
+// higher priority. Pods without capabilities comply with RestrictedSCC, which every ServiceAccount may use.
 const (
 	RequiredSCC   = "openshift.io/required-scc"
 	RestrictedSCC = "restricted-v2"
@@ -47,7 +46,7 @@ func (in *Input) podSecurity(lowest int64, annotations map[string]string) *corev
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		Sysctls:        []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: fmt.Sprint(lowest)}},
 	}
-	if in.OpenShift { // which selects the user
+	if in.OpenShift { // OpenShift selects the user
 		annotations[RequiredSCC] = RestrictedSCC
 	} else {
 		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
@@ -73,7 +72,7 @@ func restrictedContainer(c corev1.Container) corev1.Container {
 	return c
 }
 
-// Variables of the environment of containers.
+// Environment variables of containers.
 var (
 	// podIP is the pod's address in the pod network, for listeners that must not be reachable on the VLAN.
 	podIP   = fieldVariable("POD_IP", "status.podIP")
@@ -87,7 +86,7 @@ func fieldVariable(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 }
 
-// httpProbe requests a page on a named port.
+// httpProbe returns a probe that requests an HTTP path on a named port.
 func httpProbe(path, port string, period int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString(port)}},
@@ -97,7 +96,7 @@ func httpProbe(path, port string, period int32) *corev1.Probe {
 	}
 }
 
-// resources returns the resources that the Infra specifies, or requests of CPU and memory.
+// resources returns the resources in the Infra, or default requests of CPU and memory.
 func resources(given *corev1.ResourceRequirements, cpu, memory string) corev1.ResourceRequirements {
 	if given != nil {
 		return *given
@@ -131,9 +130,9 @@ func tcpPort(name string, port int32) corev1.ContainerPort {
 	return corev1.ContainerPort{Name: name, ContainerPort: port, Protocol: corev1.ProtocolTCP}
 }
 
-// tokenVolume returns the volume that the API server mounts into every container of a pod by default, so that it can
-// be mounted only into the container that needs it. The token expires after an hour. With the default of 3607 seconds
-// most clusters issue one that is valid for a year.
+// tokenVolume returns the volume that the API server mounts into every container of a pod by default, to mount it only into
+// the container that needs it. The token expires after an hour. With the default of 3607 seconds, most clusters issue a token
+// that is valid for a year.
 func tokenVolume() corev1.Volume {
 	return corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3600))}},

@@ -33,8 +33,8 @@ type Probe struct {
 	Deadline, Leftover time.Duration
 }
 
-// Objects returns the Job and the NetworkAttachmentDefinition of its pod, which is nil for one in the pod network only. The
-// caller must create the Job, and set it as the owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
+// Objects returns the Job and the NetworkAttachmentDefinition of its pod, which is nil for a pod in the pod network only. The
+// caller must create the Job, and set it as owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
 func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
 	annotations := map[string]string{}
 	meta := in.meta(testclient.Component, p.Name)
@@ -69,8 +69,8 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 	}, nad, nil
 }
 
-// probeResources returns the resources of a probe. Its limits are those of the first container of a pod, so that a
-// ResourceQuota that admits the pod also admits the probe.
+// probeResources returns the resources of a probe. The limits are copied from the first container of a pod, so that a
+// ResourceQuota that allows the pod also allows the probe.
 func probeResources(like *corev1.PodSpec) corev1.ResourceRequirements {
 	r := resources(nil, "10m", "32Mi")
 	r.Limits = like.Containers[0].Resources.Limits.DeepCopy()

@@ -49,8 +49,8 @@ func proxy(in *Input, instances []instance) (*workload, error) {
 	return w, nil
 }
 
-// OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set. Without a proxy in the Infra, it
-// has no address.
+// OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set; without address if the Infra disables
+// the proxy.
 func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 	server, ok := objects.Decode[v1alpha1.ProxyServer](proxyServerOf(infra)).(*v1alpha1.ProxyServer)
 	if !ok {
@@ -73,7 +73,7 @@ func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	}})
 }
 
-// proxyRules returns the rights of xdsd serve.
+// proxyRules returns the permissions of xdsd serve.
 func (in *Input) proxyRules() []rule {
 	namespace, name := in.ProxyServer.GetNamespace(), in.ProxyServer.GetName()
 	rules := []rule{
@@ -101,8 +101,8 @@ func (in *Input) backendNamespaces() []string {
 	return slices.Compact(list)
 }
 
-// proxyPorts returns the ports of the proxy's Service: those of its listeners and apps ingress, and those of every
-// control plane.
+// proxyPorts returns the ports of the proxy's Service: the ports of its listeners, of apps ingress, and of every control
+// plane.
 func (in *Input) proxyPorts() []corev1.ServicePort {
 	var numbers, datagrams []int32
 	if !in.standalone() {
@@ -221,8 +221,8 @@ func (in *Input) serveCommand(i instance, grace int64) []string {
 	)
 }
 
-// defaultWorkerThreads is the number of Envoy's worker threads without a CPU limit. With Envoy's default, one for each
-// CPU of the node, its memory would depend on the node.
+// defaultWorkerThreads is the number of Envoy's worker threads without a CPU limit. With Envoy's default, one thread for each
+// CPU of the node, memory use would depend on the node.
 const defaultWorkerThreads = 4
 
 // workerThreads returns the number of Envoy's worker threads, for the resources of its container.
@@ -234,20 +234,20 @@ func (in *Input) workerThreads(r *corev1.ResourceRequirements) int64 {
 	return cmp.Or(r.Limits.Cpu().Value(), defaultWorkerThreads) // Value rounds up
 }
 
-// portEnvoyHealth is the name of the port on which only the kubelet probes Envoy: no NetworkPolicy admits other clients.
+// portEnvoyHealth is the name of the port on which only the kubelet probes Envoy: no NetworkPolicy allows other clients.
 const portEnvoyHealth = "envoy-health"
 
-// servePort is the port of xdsd serve's pages.
+// servePort is the port of xdsd serve's HTTP endpoints.
 const servePort = 9902
 
-// preStop returns a hook that requests a page of xdsd serve, which responds when the container may end.
+// preStop returns a hook that requests an HTTP path from xdsd serve, which responds when the container may terminate.
 func preStop(page string) *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: page, Port: intstr.FromInt32(servePort)}}}
 }
 
-// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane in a namespace, where
-// HyperShift's policies admit only its own router. NetworkPolicies are additive, so it restricts nothing there; in
-// another namespace it would isolate pods that no policy selects.
+// controlPlanePolicy returns a NetworkPolicy that allows traffic from the proxy's pods to the control plane in a namespace, where
+// HyperShift's policies allow only its router. NetworkPolicies are additive, so the policy restricts nothing there; in another
+// namespace, it would isolate pods that no policy selects.
 func (in *Input) controlPlanePolicy(namespace string) runtime.Object {
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy

@@ -18,13 +18,13 @@ import (
 // readVerbs are the verbs of a daemon that watches objects. It never gets a single object.
 var readVerbs = []string{"list", "watch"}
 
-// A rule is a right in a namespace, or in all namespaces if namespace is empty.
+// A rule is a permission in a namespace, or in all namespaces if namespace is empty.
 type rule struct {
 	namespace string
 	rbacv1.PolicyRule
 }
 
-// allow returns a right on the objects of a resource that have one of the names, or on all if there are no names.
+// allow returns a rule for the objects of a resource with one of the names, or for all objects without names.
 func allow(namespace, group, resource string, verbs []string, names ...string) rule {
 	return rule{namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}}
 }
@@ -40,7 +40,7 @@ func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 // grant returns a Role and a RoleBinding for each namespace of the rules, or a ClusterRole and its binding for all
 // namespaces.
 func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) []runtime.Object {
-	// The name contains the Infra's, because several Infras may have Roles in one namespace.
+	// The name contains the Infra's name, because several Infras may have Roles in one namespace.
 	name := roleName(in.Infra, component)
 	byNamespace := map[string][]rbacv1.PolicyRule{}
 	for _, r := range rules {
@@ -72,7 +72,7 @@ const controlPart = "control"
 // ControlRole returns the name of the Roles and RoleBindings that control needs for the apps ingress of an Infra.
 func ControlRole(infra *v1alpha1.Infra) string { return roleName(infra, controlPart) }
 
-// readRules returns the rights to read the objects that the model needs for this Infra.
+// readRules returns rules for reading the objects that the model needs for this Infra.
 func (in *Input) readRules() []rule {
 	hosted, plane := in.HostedCluster, in.ControlPlane
 	rules := []rule{
@@ -113,13 +113,12 @@ func (in *Input) controlRights() []runtime.Object {
 		namespace, name, _ := strings.Cut(c.Kubeconfig, "/")
 		admin.namespace, admin.ResourceNames = namespace, []string{name}
 	case in.HostedCluster.Name != "":
-		// HyperShift's name for it, until the HostedCluster's status contains it.
+		// HyperShift's name for the Secret, until the HostedCluster's status contains it.
 		admin.namespace, admin.ResourceNames = in.HostedCluster.Namespace, []string{in.HostedCluster.Name + "-admin-kubeconfig"}
 	default:
 		return nil // setup prints a warning
 	}
-	// Control applies the Secret, and the API server requires create for the name of an applied object that does not
-	// exist.
+	// Control applies the Secret. The API server requires create for the name of an applied object that does not exist.
 	reader := allow(in.Infra.Namespace, "", "secrets", []string{"get", "create", "patch", "delete"}, in.readerSecret())
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ControlName}
 	return in.grant(controlPart, subject, []rule{admin, reader})

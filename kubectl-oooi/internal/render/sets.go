@@ -8,16 +8,16 @@ import (
 )
 
 // Sets are the StatefulSets of an Infra in the cluster. A replica keeps the name of its StatefulSet when other replicas are
-// added or removed, because another name would be another pod. The zero value has none.
+// added or removed, because another name would be another pod. The zero value is empty.
 type Sets struct {
 	names []string
-	// unsuffixed are the addresses of the replicas whose StatefulSets have no address in their name, by component.
+	// unsuffixed are the addresses of the replicas whose StatefulSets' names lack an address, by component.
 	unsuffixed map[string]netip.Addr
 }
 
 // SetsOf returns the StatefulSets with the given names of the Infra with which they were deployed. A name without an
-// address is that of the only replica, or of the first one without a name of its own; if addresses of its pod are known, of
-// one that has one of them.
+// address belongs to the only replica, or to the first replica without a separate name; if the pod's addresses are known, to a
+// replica with one of them.
 func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr) Sets {
 	s := Sets{names, map[string]netip.Addr{}}
 	for _, c := range componentsOf(infra) {
@@ -38,7 +38,7 @@ func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr)
 	return s
 }
 
-// setName returns the name of a replica's StatefulSet: the present one. A new one has the component's name, with its address
+// setName returns the name of a replica's StatefulSet: the present one or, for a new one, the component's name, with the address
 // if there are several replicas.
 func (in *Input) setName(component string, ip v1alpha1.IP, several bool) string {
 	name := in.name(component)

@@ -25,9 +25,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestCoreDNSGivesTheSameAnswers compares the answers with those of CoreDNS with our plugins, for every name in the
+// TestReportsMatchCoreDNS compares the reports with responses of CoreDNS with oooi's plugins, for every name in the
 // test data of the model and of this package, its parents, and names below and beside it.
-func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
+func TestReportsMatchCoreDNS(t *testing.T) {
 	dnsserver.Quiet = true
 	directives := dnsserver.Directives
 	lab.Must(t, dnsserver.SetDirectives(slices.Insert(slices.Clone(directives), slices.Index(directives, "cache"), "hcpviews", "hcpapps")))
@@ -51,7 +51,7 @@ func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 	}
 }
 
-// serve starts CoreDNS with the manifests, and returns its address. It answers NOTZONE where it would forward a query.
+// serve starts CoreDNS with the manifests, and returns its address. It returns NOTZONE instead of forwarding queries.
 func serve(t *testing.T, dir, view string) string {
 	t.Helper()
 	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n leases clusters/demo\n proxyserver clusters/demo\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
@@ -64,13 +64,13 @@ func serve(t *testing.T, dir, view string) string {
 	return instance.Servers()[0].LocalAddr().String()
 }
 
-// compare compares the answers of a server with those of the query q in a view.
+// compare compares a server's responses with the report of query q in a view.
 func compare(t *testing.T, objects *model.Objects, view *model.View, server string, q resolve.Query) {
 	t.Helper()
 	counts := map[resolve.Result]int{}
 	for _, name := range testNames(view) {
 		q.Name = name
-		report, err := resolve.Answer(objects, q)
+		report, err := resolve.Compute(objects, q)
 		if err != nil || len(report.Views) != 1 {
 			t.Fatal(report, err)
 		}

@@ -14,16 +14,16 @@ type node struct {
 	app  *model.App  // an apps name, or an apps domain with all names below it; nil for none
 	// forwarded means that the name exists, but DNS forwards queries for it.
 	forwarded bool
-	// open means that DNS forwards queries for names below that do not exist, and for the name if it has no records.
+	// open means that DNS forwards queries for missing names below, and for the name if it lacks records.
 	open     bool
 	records  []*model.Record // besides those of hosted clusters
 	wildcard *node           // of records
 	zone     string
 }
 
-// A nameTree has every name that exists in a view. It resolves names as CoreDNS with the plugins hcpviews and hcpapps
-// does: the parents of a name exist, and no name exists below one that does not, except apps names.
-// TestCoreDNSGivesTheSameAnswers compares both.
+// A nameTree has every name that exists in a view. It resolves names like CoreDNS with the plugins hcpviews and
+// hcpapps: the parents of a name exist, and no name exists below a missing name, except apps names.
+// TestReportsMatchCoreDNS compares both.
 type nameTree struct {
 	nodes map[string]*node
 	zones map[string]model.Zone
@@ -102,8 +102,8 @@ func (n *nameTree) zoneOf(name string) (model.Zone, bool) {
 	return model.Zone{}, false
 }
 
-// find returns the node of a name, or else of its closest parent that exists; nil for none. exact reports whether it
-// is the name.
+// find returns the node of a name, or else of its closest existing parent; nil for none. exact reports whether the node is
+// the name's.
 func (n *nameTree) find(name string) (at *node, exact bool) {
 	for here := name; here != ""; here = parent(here) {
 		if at := n.nodes[here]; at != nil {

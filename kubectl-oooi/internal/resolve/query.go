@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// A Query selects a name and the views in which to answer it.
+// A Query selects a name, and the views for which to compute responses.
 type Query struct {
 	// Name is a host name in the form that ParseName returns.
 	Name string
@@ -34,7 +34,7 @@ func ParseName(text string) (string, error) {
 		invalid = invalid || label == "" || len(label) > 63
 	}
 	if invalid {
-		return "", fmt.Errorf("NAME %q: want a host name, such as api.demo.example.com, or an address", text)
+		return "", fmt.Errorf("NAME %q: must be a host name, such as api.demo.example.com, or an address", text)
 	}
 	return name, nil
 }
@@ -44,9 +44,9 @@ func ParseName(text string) (string, error) {
 func (q *Query) Check() error {
 	switch {
 	case q.View != "" && q.View != Pod && q.View != VLAN:
-		return fmt.Errorf("--view %q: want %s or %s", q.View, VLAN, Pod)
+		return fmt.Errorf("--view %q: must be %s or %s", q.View, VLAN, Pod)
 	case q.VLAN != "" && q.View == Pod:
-		return fmt.Errorf("--vlan %s: the pod view has no VLAN; remove --view or --vlan", q.VLAN)
+		return fmt.Errorf("--vlan %s: invalid with --view pod; remove --view or --vlan", q.VLAN)
 	case q.Source.IsValid() && (q.View != "" || q.VLAN != ""):
 		return fmt.Errorf("--source is mutually exclusive with --view and --vlan: the source address %s selects the view", q.Source)
 	default:
@@ -67,7 +67,7 @@ func (q *Query) selectViews(s *model.Snapshot) (vlans []*model.VLAN, pod bool, e
 			for i, v := range s.VLANs {
 				names[i] = v.Name
 			}
-			return nil, false, fmt.Errorf("--vlan %s: no Infra uses this network; the networks are: %s", q.VLAN, strings.Join(names, ", "))
+			return nil, false, fmt.Errorf("--vlan %s: no Infra uses this network; must be one of: %s", q.VLAN, strings.Join(names, ", "))
 		}
 		return s.VLANs[at : at+1], false, nil
 	}

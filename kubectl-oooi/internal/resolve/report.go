@@ -1,4 +1,4 @@
-// Package resolve computes from objects how DNS answers a name in each view, and which fields the answer comes from.
+// Package resolve computes DNS responses for a name in each view from objects, with the fields that define them.
 package resolve
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
 
-// A Report has the answers for one name.
+// A Report has the responses for one name.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -23,20 +23,20 @@ type Report struct {
 	Problems []model.Problem `json:"problems,omitempty"`
 }
 
-// A Result says how DNS answers a query.
+// A Result is the kind of a DNS response.
 type Result string
 
 // Values of View.Result.
 const (
-	// Answered means that DNS answers with addresses or other records.
+	// Answered means that DNS returns addresses or other records.
 	Answered Result = "Answered"
-	// NoAddress means that the name exists and has no address (NODATA).
+	// NoAddress means that the name exists but lacks an address (NODATA).
 	NoAddress Result = "NoAddress"
 	// NotFound means that the name does not exist (NXDOMAIN).
 	NotFound Result = "NotFound"
 	// Failed means that DNS cannot follow the aliases of the name (SERVFAIL).
 	Failed Result = "Failed"
-	// Refused means that DNS does not answer this client (REFUSED).
+	// Refused means that DNS rejects queries from this client (REFUSED).
 	Refused Result = "Refused"
 	// PassedOn means that DNS forwards the query to the upstream resolvers.
 	PassedOn Result = "PassedOn"
@@ -48,7 +48,7 @@ const (
 	VLAN = "vlan"
 )
 
-// A View is the answer in one view.
+// A View is the response in one view.
 type View struct {
 	// View is Pod or VLAN.
 	View string `json:"view"`
@@ -59,20 +59,20 @@ type View struct {
 
 	Result    Result       `json:"result"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Records are the records of the name besides those of hosted clusters, and those of the names that it is an alias of.
+	// Records are the additional records of the name, and the records of its aliases' targets.
 	Records []Record `json:"records,omitempty"`
-	// Cluster is the hosted cluster that the name belongs to; nil for none.
+	// Cluster is the hosted cluster to which the name belongs; nil for none.
 	Cluster *model.Ref `json:"cluster,omitempty"`
-	// NameFrom has the fields that define the name, AddressFrom those that define its addresses; empty if the view
-	// does not have the name.
+	// NameFrom has the fields that define the name, AddressFrom the fields that define its addresses; empty if the view
+	// lacks the name.
 	NameFrom    []Source `json:"nameFrom,omitempty"`
 	AddressFrom []Source `json:"addressFrom,omitempty"`
-	// Why is the reason why Addresses is empty; empty if it is not.
+	// Why is why Addresses is empty; empty if there are addresses.
 	Why string `json:"why,omitempty"`
-	// Ports are the proxy's routes for the name; empty if Addresses are not those of the proxy.
+	// Ports are the proxy's routes for the name; empty if Addresses do not belong to the proxy.
 	Ports []Port `json:"ports,omitempty"`
-	// Upstream has the resolvers to which DNS forwards the query, if Result is PassedOn; empty for the resolvers of the
-	// node that DNS runs on, and for a name in the pod view that belongs to no cluster.
+	// Upstream has the resolvers to which DNS forwards the query, if Result is PassedOn; empty for the node's
+	// resolvers, and for a name in the pod view that belongs to no cluster.
 	Upstream []string `json:"upstream,omitempty"`
 }
 

@@ -13,25 +13,23 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Options returns the model options that Answer uses. Objects that are read from manifests must be read with these
-// options.
+// Options returns the model options of Compute. Objects from manifests must be read with these options.
 func Options() model.Options {
 	return model.Options{Apps: &model.AppsOptions{}, Proxies: true, Backends: true, Leases: []string{model.AllLeases}}
 }
 
-// A resolver answers one name from a snapshot and the objects that it was built from.
+// A resolver resolves one name from a snapshot and its objects.
 type resolver struct {
 	*model.Snapshot
 
 	objects *model.Objects
 	name    string
-	aliases int // that were followed to name
+	aliases int // number of aliases that lead to name
 }
 
-// Answer computes the answers to a query from objects. q must pass Check, and q.Name must be in the form that ParseName
-// returns. The Report has the pod view first, then the views of VLANs. Answer returns an error if no Infra is on
-// q.VLAN.
-func Answer(objects *model.Objects, q Query) (*Report, error) {
+// Compute computes the responses to a query from objects. q must pass Check, and q.Name must be in the form that ParseName
+// returns. The Report has the pod view first, then the views of VLANs. Compute returns an error if no Infra is on q.VLAN.
+func Compute(objects *model.Objects, q Query) (*Report, error) {
 	r := &resolver{Snapshot: model.Build(objects, Options()), objects: objects, name: q.Name}
 	vlans, pod, err := q.selectViews(r.Snapshot)
 	if err != nil {
@@ -39,29 +37,29 @@ func Answer(objects *model.Objects, q Query) (*Report, error) {
 	}
 	out := &Report{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Resolution"}, Name: q.Name}
 	if pod {
-		out.Views = append(out.Views, r.answerView(r.Pod(), View{View: Pod}))
+		out.Views = append(out.Views, r.resolveView(r.Pod(), View{View: Pod}))
 	}
 	for _, v := range vlans {
-		out.Views = append(out.Views, r.answerView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs}))
+		out.Views = append(out.Views, r.resolveView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs}))
 	}
 	out.Problems = r.problems(out.Views)
 	return out, nil
 }
 
-// OnVLAN returns the answer to VMs on the network of a NetworkAttachmentDefinition, "namespace/name"; nil if no Infra is on it. The
-// snapshot must be built with Options or more. Of objects, only Infras are required; without others, fewer sources are known.
+// OnVLAN returns the response to VMs on the network of a NetworkAttachmentDefinition, "namespace/name"; nil if no Infra is on it. The
+// snapshot must be built with Options or more. Only Infras in objects are required; without others, fewer sources are known.
 func OnVLAN(snapshot *model.Snapshot, objects *model.Objects, name, nad string) *View {
 	at := slices.IndexFunc(snapshot.VLANs, func(v *model.VLAN) bool { return v.Uses(nad) })
 	if at < 0 {
 		return nil
 	}
 	v := snapshot.VLANs[at]
-	answer := (&resolver{Snapshot: snapshot, objects: objects, name: name}).answerView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs})
+	answer := (&resolver{Snapshot: snapshot, objects: objects, name: name}).resolveView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs})
 	return &answer
 }
 
-// answerView returns out completed with the answer of a view.
-func (r *resolver) answerView(v *model.View, out View) View {
+// resolveView completes out with the response in a view.
+func (r *resolver) resolveView(v *model.View, out View) View {
 	at, exact := newNameTree(v).find(r.name)
 	switch {
 	case at == nil:
@@ -69,18 +67,18 @@ func (r *resolver) answerView(v *model.View, out View) View {
 	case strings.HasPrefix(r.name, model.ACMEChallenge):
 		out.forward("certificate authorities query public DNS for challenges (RFC 8555)")
 	case exact && at.name != nil:
-		r.answerControlPlane(at.name, &out)
+		r.resolveControlPlane(at.name, &out)
 	case exact && len(at.records) > 0:
-		r.answerRecords(v, at.records, &out)
+		r.resolveRecords(v, at.records, &out)
 	case !exact && at.wildcard != nil:
-		r.answerRecords(v, at.wildcard.records, &out)
+		r.resolveRecords(v, at.wildcard.records, &out)
 	case at.open && at.app == nil:
-		out.forward("no object of this view has the name, which is outside of the domains of hosted clusters")
+		out.forward("no object of this view defines the name, which is outside of hosted clusters' domains")
 	case at.forwarded, !exact && at.app != nil && at.app.Subtree && !at.app.Served:
 		out.Cluster = at.app.Cluster
-		out.forward("the name is in an apps domain for which no Infra of this view has an apps address (spec.appsIngress)")
+		out.forward("the name is in an apps domain, but no Infra of this view has an apps address (spec.appsIngress)")
 	case at.app != nil && exact != at.app.Subtree:
-		r.answerApp(at.app, &out)
+		r.resolveApp(at.app, &out)
 	case exact:
 		out.Result, out.Why = NoAddress, "the name is a domain without an address"
 		out.Cluster = r.owner(v, at)
@@ -89,7 +87,7 @@ func (r *resolver) answerView(v *model.View, out View) View {
 		out.Cluster = r.owner(v, at)
 	}
 	if out.Result == PassedOn && out.View == VLAN {
-		r.answerOther(&out)
+		r.resolveOther(&out)
 	}
 	if out.Result == PassedOn {
 		out.Upstream = r.upstreamResolvers(&out)
@@ -97,8 +95,8 @@ func (r *resolver) answerView(v *model.View, out View) View {
 	return out
 }
 
-// answerOther completes the answer to a VM for a name that the view does not have, if DNS on the VLAN does not forward it.
-func (r *resolver) answerOther(out *View) {
+// resolveOther completes the response to a VM for a name that the view lacks, if DNS on the VLAN does not forward the name.
+func (r *resolver) resolveOther(out *View) {
 	if within := "." + r.name; strings.HasSuffix(within, ".cluster.local") {
 		out.Result, out.Why = Refused, "VMs do not resolve names of Services of the management cluster"
 		return
@@ -122,10 +120,10 @@ func (r *resolver) answerOther(out *View) {
 // forward sets the result to PassedOn.
 func (v *View) forward(why string) { v.Result, v.Why = PassedOn, why }
 
-// unserved completes the answer for a name that a view does not have: no hosted cluster has it, or that cluster is
-// not served.
+// unserved completes the response for a name that a view lacks: no hosted cluster has the name, or the cluster is not
+// served.
 func (r *resolver) unserved(out *View) {
-	out.forward("no hosted cluster of this view has the name")
+	out.forward("the name belongs to no hosted cluster of this view")
 	for _, c := range r.Clusters {
 		serving := r.servingInfras(c.Ref, out)
 		if !r.ownsName(c) || out.View == VLAN && len(serving) == 0 {
@@ -168,13 +166,13 @@ func (r *resolver) owner(v *model.View, at *node) *model.Ref {
 	return nil
 }
 
-// answerControlPlane completes the answer for a control-plane name.
-func (r *resolver) answerControlPlane(name *model.Name, out *View) {
+// resolveControlPlane completes the response for a control-plane name.
+func (r *resolver) resolveControlPlane(name *model.Name, out *View) {
 	ref := name.Cluster
 	out.Cluster, out.Addresses = &ref, name.Addresses
 	c := r.cluster(ref)
 	at := slices.IndexFunc(c.Hostnames, func(h model.Hostname) bool { return h.Name == r.name })
-	if at < 0 { // the name of the DNS servers, in the NS record of the zone
+	if at < 0 { // the name of the DNS servers, in the zone's NS record
 		out.NameFrom = []Source{{Object: ref, Field: "the name server"}}
 		out.AddressFrom = r.dnsAddressSources(ref, out)
 	} else {
@@ -183,15 +181,15 @@ func (r *resolver) answerControlPlane(name *model.Name, out *View) {
 		}
 		out.AddressFrom = r.proxyAddressSources(ref, out)
 		if out.View == Pod && len(out.AddressFrom) > 1 {
-			out.Why = "several Infras serve the cluster; the DNS that setup deploys for each of them answers with its own proxy"
+			out.Why = "several Infras serve the cluster; each Infra's DNS returns the address of the Infra's proxy"
 		}
 		out.Ports = r.ports(ref, out)
 	}
 	out.setResult("the address of the name is not known yet")
 }
 
-// answerApp completes the answer for an apps name.
-func (r *resolver) answerApp(app *model.App, out *View) {
+// resolveApp completes the response for an apps name.
+func (r *resolver) resolveApp(app *model.App, out *View) {
 	out.Cluster, out.Addresses = app.Cluster, app.Addresses
 	out.NameFrom = []Source{r.appSource(app)}
 	c := r.cluster(*app.Cluster)
@@ -208,8 +206,8 @@ func (r *resolver) answerApp(app *model.App, out *View) {
 	}
 }
 
-// answerRecords completes the answer for a name with records. If they are an alias, it is that for the target.
-func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *View) {
+// resolveRecords completes the response for a name with records; for an alias, with the response for the target.
+func (r *resolver) resolveRecords(v *model.View, records []*model.Record, out *View) {
 	for _, record := range records {
 		out.NameFrom = appendNew(out.NameFrom, Source{Object: record.From.Object, Field: record.From.Field})
 		out.Records = append(out.Records, newRecord(record))
@@ -227,7 +225,7 @@ func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *Vi
 	}
 	target := *r
 	target.name, target.aliases = alias.Values[0], r.aliases+1
-	answer := target.answerView(v, View{View: out.View, VLAN: out.VLAN, CIDRs: out.CIDRs})
+	answer := target.resolveView(v, View{View: out.View, VLAN: out.VLAN, CIDRs: out.CIDRs})
 	out.Result, out.Why = answer.Result, answer.Why
 	if answer.Result == Failed {
 		return
@@ -237,7 +235,7 @@ func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *Vi
 	out.Records = append(out.Records, answer.Records...)
 }
 
-// maxAliases is the longest chain of CNAME records that is followed, as by DNS.
+// maxAliases is the length of the longest chain of CNAME records that DNS resolves.
 const maxAliases = 8
 
 // setResult sets the result to Answered or, without addresses, to NoAddress with a reason.
@@ -248,7 +246,7 @@ func (v *View) setResult(reason string) {
 	}
 }
 
-// cluster returns the cluster of a name. The snapshot has it if it has the name.
+// cluster returns the cluster of a name, which must be in the snapshot.
 func (r *resolver) cluster(ref model.Ref) *model.Cluster {
 	at := slices.IndexFunc(r.Clusters, func(c *model.Cluster) bool { return c.Ref == ref })
 	if at < 0 {
@@ -278,7 +276,7 @@ func (r *resolver) infraObject(ref model.Ref) *v1alpha1.Infra {
 	return &v1alpha1.Infra{}
 }
 
-// upstreamResolvers returns the resolvers that DNS forwards the name to, sorted; none for those of the node.
+// upstreamResolvers returns the resolvers to which DNS forwards the name, sorted; none for the node's resolvers.
 func (r *resolver) upstreamResolvers(out *View) []string {
 	var list []string
 	for _, i := range r.Infras {
@@ -291,8 +289,8 @@ func (r *resolver) upstreamResolvers(out *View) []string {
 	return slices.Compact(list)
 }
 
-// problems returns the problems that mention the name, those of clusters and Infras without an answer, and objects
-// that cannot be decoded, because they might define the name. They are sorted.
+// problems returns, sorted, the problems that mention the name, problems of clusters and Infras without a response, and objects
+// that cannot be decoded, because they may define the name.
 func (r *resolver) problems(views []View) []model.Problem {
 	unanswered := map[model.Ref]bool{}
 	for i := range views {

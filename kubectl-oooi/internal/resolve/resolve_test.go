@@ -44,7 +44,7 @@ func TestReasons(t *testing.T) {
 		{"conflicts", "api.demo.example.com"},                                  // claimed by two clusters
 		{"broken", "www.example.org"},                                          // objects that cannot be decoded
 	} {
-		report, err := resolve.Answer(readModel(t, tc.data), resolve.Query{Name: tc.name})
+		report, err := resolve.Compute(readModel(t, tc.data), resolve.Query{Name: tc.name})
 		lab.Must(t, err)
 		b.WriteString("# " + tc.data + "\n")
 		lab.Must(t, resolve.Text(&b, report))
@@ -71,7 +71,7 @@ func TestOtherNamesOnTheVLAN(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			objects := readModel(t, "proxy-egress")
 			tc.change(&objects.Infras[0].Spec)
-			report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", View: resolve.VLAN})
+			report, err := resolve.Compute(objects, resolve.Query{Name: "www.example.org", View: resolve.VLAN})
 			lab.Must(t, err)
 			if v := report.Views[0]; v.Result != tc.want || tc.where != "" && fmt.Sprint(v.Addresses) != tc.where {
 				t.Errorf("%s %v, want %s %s", v.Result, v.Addresses, tc.want, tc.where)
@@ -85,7 +85,7 @@ func TestSourceSelectsTheView(t *testing.T) {
 	snapshot := model.Build(objects, resolve.Options())
 	for _, v := range snapshot.VLANs {
 		for _, cidr := range v.CIDRs {
-			report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", Source: cidr.Addr().Next()})
+			report, err := resolve.Compute(objects, resolve.Query{Name: "www.example.org", Source: cidr.Addr().Next()})
 			lab.Must(t, err)
 			found := false
 			for _, view := range report.Views {
@@ -96,7 +96,7 @@ func TestSourceSelectsTheView(t *testing.T) {
 			}
 		}
 	}
-	report, err := resolve.Answer(objects, resolve.Query{Name: "www.example.org", Source: netip.MustParseAddr("203.0.113.9")})
+	report, err := resolve.Compute(objects, resolve.Query{Name: "www.example.org", Source: netip.MustParseAddr("203.0.113.9")})
 	if err != nil || len(report.Views) != 1 || report.Views[0].View != resolve.Pod {
 		t.Errorf("a client outside of all VLANs has %+v, %v; want the pod view", report, err)
 	}

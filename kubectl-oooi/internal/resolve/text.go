@@ -25,7 +25,7 @@ func Text(w io.Writer, r *Report) error {
 		}
 	}
 	if others > 1 {
-		other := View{Result: PassedOn, Why: "no hosted cluster of these views has the name"}
+		other := View{Result: PassedOn, Why: "the name belongs to no hosted cluster of these views"}
 		return other.write(w, fmt.Sprintf("%d other VLANs", others))
 	}
 	return nil
@@ -116,7 +116,7 @@ func (v *View) answer() string {
 	case len(v.Upstream) > 0:
 		return "forwarded to " + strings.Join(v.Upstream, ", ")
 	case v.View == VLAN || v.Cluster != nil:
-		return "forwarded to the resolvers of the node that DNS runs on"
+		return "forwarded to the resolvers of DNS's node"
 	default:
 		return "forwarded to the upstream resolvers"
 	}

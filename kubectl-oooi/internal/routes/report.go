@@ -41,12 +41,12 @@ const (
 // A Listener is one port of the proxy.
 type Listener struct {
 	Port int32 `json:"port"`
-	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP). With ByUDP, the only route gets all datagrams of
+	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP). With ByUDP, the only route gets all datagrams on
 	// the port.
 	By     string  `json:"by"`
 	Routes []Route `json:"routes"`
-	// Default is the target of connections that no route matches; nil if they are closed or, with
-	// ByHost, answered with 404.
+	// Default is the target of connections that no route matches. If it is nil, the proxy closes the connections or, with
+	// ByHost, responds with 404.
 	Default *Target `json:"default,omitempty"`
 }
 
@@ -74,9 +74,9 @@ type Target struct {
 	Forward bool     `json:"forward,omitempty"`
 	Parent  string   `json:"parent,omitempty"`
 	Servers []string `json:"servers,omitempty"`
-	// Missing is the reason why the target cannot be reached; empty if it can.
+	// Missing is why the target cannot be reached; empty if it can.
 	Missing string `json:"missing,omitempty"`
-	// Rules are those of HTTP requests by precedence, instead of a Service.
+	// Rules are the rules for HTTP requests by precedence, instead of a Service.
 	Rules []Rule `json:"rules,omitempty"`
 }
 
@@ -87,8 +87,8 @@ type Rule struct {
 	// Match are the conditions, such as "/api GET x-version=v2 ?page=1"; an exact path is preceded by "=".
 	Match    string                               `json:"match"`
 	Redirect *gatewayv1.HTTPRequestRedirectFilter `json:"redirect,omitempty"`
-	// Backends get requests in proportion to their weights. If there are none and Redirect is nil, requests are answered with
-	// 500.
+	// Backends get requests in proportion to their weights. Without Backends and Redirect, the proxy responds
+	// with 500.
 	Backends []WeightedTarget `json:"backends,omitempty"`
 }
 
@@ -182,7 +182,7 @@ func (t *Target) String() string {
 	}
 }
 
-// NewReport returns the report of one proxy. The ports of its backends are those in the ProxyServer in objects.
+// NewReport returns the report of one proxy. The ports of its backends are taken from the ProxyServer in objects.
 func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutes"},
@@ -221,8 +221,8 @@ func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 	return r
 }
 
-// target returns the target of an upstream. The port is in the name of the upstream, except for a backend, whose port
-// is passed.
+// target returns the target of an upstream. The upstream's name contains the port, except for a backend, whose port is
+// passed.
 func target(u *model.Upstream, port string) *Target {
 	if after, ok := strings.CutPrefix(u.Name, u.Service+"/"); ok && u.Service != "" {
 		port = after
@@ -252,8 +252,8 @@ func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) s
 	return ""
 }
 
-// Find returns the target for a name: that of the route with this name, else that of the matching wildcard route with
-// the longest domain. It returns nil if no route matches, and for UDP, where names select nothing.
+// Find returns the target for a name, from the route with this name, or else from the matching wildcard route with the
+// longest domain. It returns nil if no route matches, and for UDP, where names select nothing.
 func (l *Listener) Find(name string) *Target {
 	if l.By == ByUDP {
 		return nil

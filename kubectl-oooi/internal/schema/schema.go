@@ -1,4 +1,4 @@
-// Package schema sets defaults in the objects of our APIs and validates them without a cluster, by the schemas of their
+// Package schema sets defaults in objects of oooi's APIs and validates them without a cluster, by the schemas of their
 // CustomResourceDefinitions. The API server also evaluates the rules in x-kubernetes-validations.
 package schema
 
@@ -21,7 +21,7 @@ import (
 // files are the CustomResourceDefinitions by kind.
 var files = map[string]string{"Infra": "infras", "ProxyServer": "proxyservers", "VirtualIngress": "virtualingresses"}
 
-// Of returns the schema of Infra, ProxyServer or VirtualIngress. It returns an error for another kind.
+// Of returns the schema of Infra, ProxyServer or VirtualIngress. It returns an error for other kinds.
 func Of(kind string) (*Schema, error) {
 	data, err := manifests.Files.ReadFile("crds/hostedcluster.densityops.com_" + files[kind] + ".yaml")
 	if err != nil {
@@ -45,11 +45,11 @@ func Of(kind string) (*Schema, error) {
 // A Schema is the schema of a kind.
 type Schema struct{ root spec.Schema }
 
-// DefaultLists sets the defaults inside of the lists of an object. Tools that compare an object with the one in the cluster
-// ignore fields that only the latter has, but compare lists as a whole.
+// DefaultLists sets the defaults inside of the lists of an object. Tools that compare an object with the live object
+// ignore fields that only the live object has, but compare lists as a whole.
 func (s *Schema) DefaultLists(u *unstructured.Unstructured) { setDefaults(u.Object, &s.root, false) }
 
-// setDefaults sets the defaults below a value: all of them, or those inside of lists.
+// setDefaults sets the defaults below a value: all of them, or only inside of lists.
 func setDefaults(value any, s *spec.Schema, all bool) {
 	switch value := value.(type) {
 	case map[string]any:

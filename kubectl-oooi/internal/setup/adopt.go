@@ -20,9 +20,9 @@ func (p *Plan) kind() string {
 	return "Infra"
 }
 
-// owner returns the object that the others of a list are for: the Infra or the standalone ProxyServer; nil if the list lacks it. They
-// have no owner references to it: the garbage collector would delete what serves the VLAN if the Infra or its CRD
-// disappeared without teardown.
+// owner returns the object to which a list's other objects belong: the Infra or the standalone ProxyServer; nil if the list lacks it.
+// Objects have no owner reference to it: otherwise, the garbage collector would delete running components when the Infra or its CRD
+// disappears without teardown.
 func (p *Plan) owner(list []*unstructured.Unstructured) *unstructured.Unstructured {
 	at := slices.IndexFunc(list, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Infra" || p.Standalone && o.GetKind() == "ProxyServer"
@@ -35,8 +35,8 @@ func (p *Plan) owner(list []*unstructured.Unstructured) *unstructured.Unstructur
 
 // shared reports whether an object exists once per cluster: CRDs, control, its namespace, and xdsd ingress.
 func (p *Plan) shared(o *unstructured.Unstructured) bool {
-	ours := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
-	return !ours && o.GetAnnotations()[v1alpha1.AnnotationInfra] != keyOf(p.Infra)
+	isOwner := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
+	return !isOwner && o.GetAnnotations()[v1alpha1.AnnotationInfra] != keyOf(p.Infra)
 }
 
 // Annotations that Helm sets on each object of a release.
@@ -45,7 +45,7 @@ const (
 	helmNamespace = "meta.helm.sh/release-namespace"
 )
 
-// ownerOf returns the present state of owner; nil if it does not exist.
+// ownerOf returns the owner as it is in the cluster; nil if it does not exist.
 func (p *Plan) ownerOf(changes []*ObjectChange) *unstructured.Unstructured {
 	owner := p.owner(p.Objects)
 	for _, c := range changes {
@@ -56,9 +56,9 @@ func (p *Plan) ownerOf(changes []*ObjectChange) *unstructured.Unstructured {
 	return nil
 }
 
-// checkOwnership sets Merged of objects that are left unchanged: the kinds in Kept, and shared objects of a Helm release,
-// which it prints: setup and Helm would overwrite each other's changes. It returns an error for each other object that setup must
-// not change.
+// checkOwnership sets Merged of objects that stay unchanged: the kinds in Kept, and shared objects of a Helm release, since
+// setup and Helm would overwrite each other's changes. It prints the release. It returns an error for every other object that setup
+// must not change.
 func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 	var errs []error
 	releases := map[string]int{} // number of objects by "namespace/name"
@@ -70,12 +70,12 @@ func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 			c.Merged = live
 		case slices.Contains(p.Kept, c.Kind):
 			c.Merged = live
-		case !slices.Contains([]string{"Namespace", "Infra", "ProxyServer"}, c.Kind): // the user asks setup to apply the latter
+		case !slices.Contains([]string{"Namespace", "Infra", "ProxyServer"}, c.Kind): // the user names the Infra or ProxyServer
 			errs = append(errs, p.checkOwner(c.rendered, live, a.Adopt))
 		}
 	}
 	for _, release := range slices.Sorted(maps.Keys(releases)) {
-		if _, err := fmt.Fprintf(a.Out, "%d objects of control are managed by Helm release %s and left unchanged; upgrade the release together with "+
+		if _, err := fmt.Fprintf(a.Out, "%d objects of control are managed by Helm release %s and unchanged; upgrade the release together with "+
 			"kubectl-oooi\n", releases[release], release); err != nil {
 			return err
 		}
@@ -83,8 +83,8 @@ func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 	return errors.Join(errs...)
 }
 
-// checkOwner returns an error if an object of the plan exists and belongs to another Infra or standalone ProxyServer, and unless
-// adopt is set also if setup did not create it.
+// checkOwner returns an error if an object of the plan exists and belongs to another Infra or standalone ProxyServer or, unless
+// adopt is set, was not created by setup.
 func (p *Plan) checkOwner(o, live *unstructured.Unstructured, adopt bool) error {
 	switch owner := live.GetAnnotations()[v1alpha1.AnnotationInfra]; {
 	case owner != "" && owner != o.GetAnnotations()[v1alpha1.AnnotationInfra]:

@@ -43,22 +43,22 @@ type Applier struct {
 	// of the plugin in the previous setup; empty if it is unknown.
 	Remember *Remembered
 	Previous string
-	// Wait waits for each component that changes before the next one changes, and then until every component works. Without it,
-	// Apply waits only for components that have a ready pod.
+	// Wait means that Apply waits for each changed component before it changes the next one, and then until every component works.
+	// Otherwise, Apply waits only for components that have a ready pod.
 	Wait bool
 	// Message is stored in the record.
 	Message string
 
-	history  *history // as it was before the plan was made
-	previews bool     // nothing may be applied: namespaces and CRDs may be missing
+	history  *history // read before the plan is made
+	previews bool     // nothing is applied, so that namespaces and CRDs may be missing
 	staged   bool     // namespaces or CRDs were applied
 }
 
 // Apply submits every object to the API server as a dry run, and checks the new pods. Then it stores a record of the revision,
 // applies one component after the other, and deletes the objects of earlier revisions that the plan does not contain. If a
-// component does not work after the change, Apply restores the last revision that worked, and returns an error. If nothing
-// changes, it writes nothing. If a check fails, it has applied at most namespaces and CRDs, without which dry runs fail. It returns
-// ErrConcurrent if another setup began meanwhile: the plan is outdated.
+// component does not work after the change, Apply restores the last working revision, and returns an error. Without changes, it writes
+// nothing. If a check fails, it has applied at most namespaces and CRDs, without which dry runs fail. It returns ErrConcurrent if
+// another setup began after the plan was made.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	changes, err := a.compare(ctx, p)
 	var r *rollout
@@ -82,7 +82,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	return a.waitForAll(ctx, p)
 }
 
-// readHistory reads the history, unless it was read. Without the right to read it, it prints a warning, and the history is empty.
+// readHistory reads the history once. If the user may not read it, readHistory prints a warning, and the history is empty.
 func (a *Applier) readHistory(ctx context.Context, infra types.NamespacedName) (err error) {
 	if a.history != nil {
 		return nil
@@ -93,8 +93,8 @@ func (a *Applier) readHistory(ctx context.Context, infra types.NamespacedName) (
 	return err
 }
 
-// compare returns what apply does to the objects of the plan, and then to obsolete objects. It returns an error for what setup
-// refuses, and for what the API server refuses.
+// compare returns the changes that apply makes to the plan's objects, and then to obsolete objects. It returns an error for changes that
+// setup or the API server rejects.
 func (a *Applier) compare(ctx context.Context, p *Plan) ([]*ObjectChange, error) {
 	if err := a.readHistory(ctx, client.ObjectKeyFromObject(p.Infra)); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 			others = append(others, c)
 		}
 	}
-	for _, list := range [][]*ObjectChange{definitions, others} { // others may be deleted with a definition
+	for _, list := range [][]*ObjectChange{definitions, others} { // a deleted definition deletes its objects
 		if err := cmp.Or(concurrently(ctx, list, a.read)...); err != nil {
 			return nil, err
 		}
@@ -135,25 +135,25 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 	return all, err
 }
 
-// atOnce is the number of concurrent requests while setup changes nothing.
-const atOnce = 8
+// maxConcurrent is the number of concurrent requests while setup changes nothing.
+const maxConcurrent = 8
 
 // concurrently calls do for each change, and returns the errors.
 func concurrently(ctx context.Context, changes []*ObjectChange, do func(context.Context, *ObjectChange) error) []error {
 	errs := make([]error, len(changes))
 	var group errgroup.Group
-	group.SetLimit(atOnce)
+	group.SetLimit(maxConcurrent)
 	for i, c := range changes {
 		group.Go(func() error {
 			errs[i] = do(ctx, c)
 			return nil
 		})
 	}
-	_ = group.Wait() // always nil
+	_ = group.Wait() // the functions return no errorss
 	return errs
 }
 
-// read sets the present state of an object. It waits for the deletion of a namespace or CRD that is being deleted.
+// read sets the live object. If a namespace or CRD is being deleted, read waits until it is gone.
 func (a *Applier) read(ctx context.Context, c *ObjectChange) (err error) {
 	c.Live, err = current(ctx, a.Client, c.rendered)
 	if live := c.Live; live != nil && live.GetDeletionTimestamp() != nil && !a.previews && isDefinition(live) {
@@ -163,7 +163,7 @@ func (a *Applier) read(ctx context.Context, c *ObjectChange) (err error) {
 	return err
 }
 
-// dryRun sets an object as it will be after apply, and what apply does.
+// dryRun sets the object after apply, and the verb.
 func (a *Applier) dryRun(ctx context.Context, c *ObjectChange) (err error) {
 	if c.Merged == nil { // checkOwnership keeps it
 		c.Merged, err = a.merge(ctx, c.rendered, c.Live)
@@ -183,7 +183,7 @@ func (a *Applier) dryRun(ctx context.Context, c *ObjectChange) (err error) {
 	return err
 }
 
-// merge returns an object as it will be after apply.
+// merge returns the object after apply.
 func (a *Applier) merge(ctx context.Context, o, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if live != nil && o.GetKind() == "Namespace" { // namespaces are used as they are
 		return live, nil
@@ -208,12 +208,12 @@ func (a *Applier) merge(ctx context.Context, o, live *unstructured.Unstructured)
 	return nil, explain(o, live, err)
 }
 
-// recreates reports whether setup deletes an object and creates it again if its roleRef differs, which cannot be changed.
+// recreates reports whether setup deletes and creates an object if its immutable roleRef differs.
 func recreates(o *unstructured.Unstructured) bool {
 	return strings.HasSuffix(o.GetKind(), "RoleBinding")
 }
 
-// isDefinition reports whether dry runs of other objects fail without an object.
+// isDefinition reports whether dry runs of other objects fail if this object is missing.
 func isDefinition(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition"
 }
@@ -245,8 +245,8 @@ func (a *Applier) stage(ctx context.Context, changes []*ObjectChange) error {
 	return err
 }
 
-// served returns the condition that namespaces exist and CRDs are established. It does not require that all names of a CRD are
-// accepted, such as short names, which another CRD may have.
+// served returns the condition that namespaces exist and CRDs are established. It does not require that a CRD's names are
+// accepted, including short names that another CRD may use.
 func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 	return func(ctx context.Context) (string, error) {
 		for _, o := range definitions {
@@ -267,8 +267,8 @@ func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 	}
 }
 
-// submit applies an object unless that changes nothing, and returns what it did. live is the present state. Fields of other managers
-// are taken over: merge has returned an error if they conflict and may not be.
+// submit applies an object unless nothing would change, and returns the verb. live is the present object. It takes over fields of
+// other managers: merge has returned an error for conflicts that Force does not allow.
 func (a *Applier) submit(ctx context.Context, o, live *unstructured.Unstructured) (Verb, error) {
 	send := func(options ...client.ApplyOption) (*unstructured.Unstructured, error) {
 		sent := o.DeepCopy()
@@ -297,9 +297,9 @@ func (a *Applier) submit(ctx context.Context, o, live *unstructured.Unstructured
 	return verb, nil
 }
 
-// obsolete returns the objects of earlier revisions that the plan does not contain: those with the labels of setup and the
-// annotation of the Infra, except the VMs' network of the plan. A network for VMs that others use is among them; prune hands it
-// over. A user who may not list objects in all namespaces finds those in the namespaces of the plan and of the last record.
+// obsolete returns the objects of earlier revisions that the plan does not contain: objects with setup's labels and the Infra's
+// annotation, except the plan's VM network. It includes a VM network that others use, which prune hands over. If the user may not list
+// objects in all namespaces, it searches the namespaces of the plan and of the last record.
 func (a *Applier) obsolete(ctx context.Context, p *Plan) ([]*unstructured.Unstructured, error) {
 	infra, wanted := client.ObjectKeyFromObject(p.Infra), entriesOf(p.infraObjects())
 	found, err := inventory.Find(ctx, a.Client, infra, append(a.history.last("").entries(), wanted...), func(string) {})
@@ -313,12 +313,12 @@ func (a *Applier) obsolete(ctx context.Context, p *Plan) ([]*unstructured.Unstru
 	}), nil
 }
 
-// infraObjects returns the objects of the Infra, without those that all Infras of a cluster share.
+// infraObjects returns the objects of the Infra, without objects that all Infras of a cluster share.
 func (p *Plan) infraObjects() []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(p.Objects), p.shared)
 }
 
-// apply applies one object, unless it matches already or is kept. It reports whether the object changed.
+// apply applies one object, unless it already matches or is kept. It reports whether the object changed.
 func (r *rollout) apply(ctx context.Context, c *ObjectChange) (bool, error) {
 	if c.Verb == Unchanged {
 		return false, nil
@@ -353,15 +353,15 @@ func removeOwned(ctx context.Context, c client.Client, out io.Writer, e inventor
 	return true, err
 }
 
-// waitForDeletion waits for at most 2 minutes until an object no longer exists, and for a workload in addition for the
-// time that its pods may take to end.
+// waitForDeletion waits until an object no longer exists, for at most 2 minutes and, for a workload, its pods' termination grace
+// period.
 func (a *Applier) waitForDeletion(ctx context.Context, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute+terminationTime(live))
 	defer cancel()
 	return inventory.Of(live).WaitForDeletion(ctx, a.Client)
 }
 
-// prune deletes obsolete objects. A network for VMs that another Infra or a VM uses is kept, without oooi's labels.
+// prune deletes obsolete objects. It keeps a VM network that another Infra or a VM uses, but removes oooi's labels.
 func (a *Applier) prune(ctx context.Context, obsolete []*unstructured.Unstructured, infra types.NamespacedName) error {
 	for _, o := range slices.Backward(obsolete) {
 		e := inventory.Of(o)
@@ -381,7 +381,7 @@ func (a *Applier) prune(ctx context.Context, obsolete []*unstructured.Unstructur
 	return nil
 }
 
-// current returns the present state of an object; nil if the object or its kind does not exist.
+// current returns the live object; nil if the object or its kind does not exist.
 func current(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live, err := (&read.Reader{Client: c}).Object(ctx, o.GroupVersionKind(), client.ObjectKeyFromObject(o))
 	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {

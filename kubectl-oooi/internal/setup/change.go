@@ -21,34 +21,34 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// change is what the checks of a plan compare.
+// change is the input of a plan's checks.
 type change struct {
 	*Known
 	present
 
 	images   render.Images
 	problems []problem
-	// is and was are the site after and before the change; the latter is nil if the Infra and the ProxyServer are new. hosted and
-	// served are the HostedClusters after and before it; empty without one.
+	// is and was are the site after and before the change; was is nil if the Infra and the ProxyServer are new. hosted and served are the
+	// HostedClusters after and before the change; empty without one.
 	is, was        *site.Site
 	hosted, served types.NamespacedName
-	// attachment is the CNI configuration of the VMs' network, and errAttachment why --make-network has none.
+	// attachment is the CNI configuration of the VMs' network, and errAttachment why --make-network cannot create one.
 	attachment    string
 	errAttachment error
 	// refs are the references of the hosted cluster's NodePools and VMs to the Infra's network, if Multus isolates namespaces.
-	// Without any, wanted is the one that NodePools need.
+	// Without references, wanted is the reference that NodePools need.
 	isolation model.Isolation
 	refs      []model.AttachmentRef
 	wanted    model.AttachmentRef
 }
 
-// present is what exists before the change.
+// present is the state before the change.
 type present struct {
 	sets       render.Sets                  // the Infra's StatefulSets
 	running    map[string]bool              // the StatefulSets that have a pod
-	serving    map[string]bool              // the components that have a pod, even those that the present spec disables
+	serving    map[string]bool              // the components that have a pod, even if the present spec disables them
 	holders    []heldAddress                // the VLAN addresses of the Infra's workloads
-	podNetwork string                       // what identifies the network of the Infra's pods; empty if unknown
+	podNetwork string                       // identifies the network of the Infra's pods; empty if unknown
 	leased     []*leases.Lease              // the Infra's bound DHCP leases
 	attached   []*unstructured.Unstructured // the VMs on the Infra's network
 }
@@ -60,11 +60,11 @@ type heldAddress struct {
 }
 
 type holder struct {
-	sets []string // the StatefulSet that has the address, or those between which it moves
+	sets []string // the StatefulSet with the address, or the StatefulSets between which it moves
 	what string   // for messages
 }
 
-// change compares the Infra or standalone ProxyServer with the one in the cluster.
+// change compares the Infra or standalone ProxyServer with its live state.
 func (k *Known) change(images render.Images) *change {
 	c := &change{Known: k, images: images, is: k.site(), was: k.siteBefore()}
 	c.hosted, c.attachment = c.is.Named(), c.is.NetworkConfig()
@@ -88,7 +88,7 @@ func (k *Known) change(images render.Images) *change {
 	return c
 }
 
-// otherInfras returns the Infras of the cluster that the change does not apply, sorted by namespace and name.
+// otherInfras returns the cluster's Infras except the changed one, sorted by namespace and name.
 func (c *change) otherInfras() []*v1alpha1.Infra {
 	return slices.DeleteFunc(c.is.Facts.Infras(), func(i *v1alpha1.Infra) bool { return keyOf(i) == c.Key().String() })
 }
@@ -107,7 +107,7 @@ func (c *change) findPods() {
 		if pod.DeletionTimestamp == nil {
 			c.serving[pod.Labels[v1alpha1.LabelComponent]] = true
 		}
-		interfaces, _ := read.PodInterfaces(pod) // none if Multus has not attached it yet
+		interfaces, _ := read.PodInterfaces(pod) // empty until Multus has attached the pod
 		for _, i := range interfaces {
 			held[set] = append(held[set], i.Addresses...)
 			for _, address := range i.Addresses {
@@ -134,7 +134,7 @@ func (c *change) findPods() {
 	})
 }
 
-// findVMs sets the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its hosted
+// findVMs sets the VMs on the Infra's network before the change or, for a new Infra, on its network, in the namespace of the hosted
 // cluster's VMs.
 func (c *change) findVMs() {
 	s := c.is
@@ -152,7 +152,7 @@ func (c *change) findVMs() {
 	}
 }
 
-// poolRefs returns the references to networks in the NodePools of a HostedCluster, whose VMs are in a namespace.
+// poolRefs returns the references to networks in a HostedCluster's NodePools, whose VMs run in the given namespace.
 func poolRefs(facts *site.Facts, hosted types.NamespacedName, vms string) []model.AttachmentRef {
 	var refs []model.AttachmentRef
 	for _, u := range facts.List(site.NodePools, hosted.Namespace) {

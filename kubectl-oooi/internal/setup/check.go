@@ -22,11 +22,11 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// checkDeadline is for all checks together.
+// checkDeadline limits all checks together.
 const checkDeadline = 90 * time.Second
 
-// check refuses a change whose pods would not start. An error means that a check failed. A check that cannot run is only a warning,
-// because setup can roll back.
+// check returns an error if the changed pods would not start. If a check cannot run, it only prints a warning, because setup can roll
+// back.
 func (r *rollout) check(ctx context.Context) error {
 	if err := r.checkFinalizers(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (r *rollout) check(ctx context.Context) error {
 		if !r.replacesPods(c) {
 			continue
 		}
-		if err := r.admit(ctx, c.rendered); err != nil {
+		if err := r.dryRunPod(ctx, c.rendered); err != nil {
 			return err
 		}
 		checks = append(checks, &podCheck{rollout: r, ObjectChange: c, arguments: r.plan.newNetwork(c.rendered)})
@@ -68,8 +68,8 @@ func (r *rollout) check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// replacesPods reports whether a change is one of a workload, and replaces pods that serve: it has a ready pod and another template,
-// or is new and its component serves.
+// replacesPods reports whether a change replaces pods that serve: the workload has a ready pod and another template, or is new while its
+// component serves.
 func (r *rollout) replacesPods(c *ObjectChange) bool {
 	switch {
 	case !c.ofWorkload():
@@ -84,7 +84,7 @@ func (r *rollout) replacesPods(c *ObjectChange) bool {
 // firstCheck returns a check of one workload and all addresses of an Infra that is deployed for the first time; none without
 // addresses, or if all pods need SecurityContextConstraints that do not exist yet. It prefers DHCP, whose pod starts soonest.
 func (r *rollout) firstCheck() []*podCheck {
-	var last *ObjectChange // DHCP follows DNS and the proxy
+	var last *ObjectChange // DHCP comes after DNS and the proxy
 	var sets []*unstructured.Unstructured
 	for _, c := range r.changes {
 		if c.Kind != "StatefulSet" || c.Verb == Deleted {
@@ -103,17 +103,17 @@ func (r *rollout) firstCheck() []*podCheck {
 	return []*podCheck{{rollout: r, ObjectChange: last, arguments: arguments}}
 }
 
-// undecided are substrings of errors after which it is unknown whether the API server would admit a pod of a workload.
+// undecided are substrings of errors that do not show whether the API server would accept a workload's pod.
 var undecided = []string{
 	"cannot create resource",           // RBAC: the user may not create pods
-	"exceeded quota",                   // the workload's pod replaces another one
+	"exceeded quota",                   // the workload's pod replaces another pod
 	"does not support dry run",         // a webhook with side effects
 	"error looking up service account", // setup creates it later
 }
 
-// admit creates a pod of a workload as a dry run, with the labels that policies and webhooks may select, and returns an error if
-// the API server refuses it.
-func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
+// dryRunPod creates a workload's pod as a dry run, with the labels that policies and webhooks may select, and returns an error if
+// the API server rejects it.
+func (r *rollout) dryRunPod(ctx context.Context, o *unstructured.Unstructured) error {
 	template, err := podTemplate(o)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error
 	case err == nil || slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
 		return nil
 	}
-	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
+	return fmt.Errorf("checking %s: the API server rejects its pods: %w", inventory.Of(o), err)
 }
 
 // podTemplate returns the pod template of a StatefulSet or Deployment.
@@ -147,8 +147,8 @@ func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) 
 	return &like.Spec.Template, nil
 }
 
-// newNetwork returns the arguments of xdsd check for what workloads use after the change and no pod of the Infra uses before it: VLAN
-// addresses, and upstream resolvers of DNS. There are none if nothing is new.
+// newNetwork returns the arguments of xdsd check for VLAN addresses and upstream resolvers that the Infra's pods use only after the
+// change; empty if there are none.
 func (p *Plan) newNetwork(workloads ...*unstructured.Unstructured) []string {
 	var addresses, arguments []string
 	for address, sets := range render.Addresses(p.Infra, p.sets) {
@@ -177,7 +177,7 @@ func (p *Plan) uses(address netip.Addr) bool {
 	})
 }
 
-// addedResolvers returns the upstream resolvers that the change adds, without those that DNS reaches over TLS.
+// addedResolvers returns the upstream resolvers that the change adds, without resolvers that DNS reaches over TLS.
 func (k *Known) addedResolvers() []string {
 	if k.before == nil {
 		return nil
@@ -187,25 +187,25 @@ func (k *Known) addedResolvers() []string {
 	})
 }
 
-// checkTermination returns an error if the Infra or standalone ProxyServer is being deleted: everything that setup
-// applied would be deleted with it.
+// checkTermination returns an error if the Infra or standalone ProxyServer is being deleted, since applied objects would be deleted
+// with it.
 func (p *Plan) checkTermination(changes []*ObjectChange) error {
 	live := p.ownerOf(changes)
 	if live == nil || live.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and the objects of setup with it; wait until it no longer exists, or remove the "+
+	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and setup's objects with it; wait until it no longer exists, or remove the "+
 		"finalizers, and run setup again",
 		inventory.Of(live), live.GetDeletionTimestamp().UTC().Format(time.RFC3339), strings.Join(live.GetFinalizers(), ", "))
 }
 
-// checkFinalizers returns an error for each StatefulSet and pod with a finalizer that the change deletes: it would keep its address,
-// and its replacement would not start.
+// checkFinalizers returns an error for each StatefulSet and pod with a finalizer that the change deletes: the object would keep its
+// address, and the replacement would not start.
 func (r *rollout) checkFinalizers() error {
 	var errs []error
 	check := func(kind string, o client.Object) {
 		if finalizers := o.GetFinalizers(); len(finalizers) > 0 {
-			errs = append(errs, fmt.Errorf(`%[1]s %[2]s/%[3]s has the finalizers %[4]s and would not be deleted; remove them and run setup again: `+
+			errs = append(errs, fmt.Errorf(`%[1]s %[2]s/%[3]s has finalizers %[4]s and would not be deleted; remove them and run setup again: `+
 				`kubectl -n %[2]s patch %[5]s %[3]s --type=merge -p '{"metadata":{"finalizers":null}}'`,
 				kind, o.GetNamespace(), o.GetName(), strings.Join(finalizers, ", "), strings.ToLower(kind)))
 		}

@@ -29,9 +29,9 @@ import (
 // componentCheck is the component label of Jobs and pods that check a change before it is rolled out.
 const componentCheck = "check"
 
-// checkCommands are the commands of containers in a check, by container name: the program validates its
-// configuration, or only starts, and exits. Other containers keep their command. Envoy starts, and xdsd stops it, which has to
-// accept the proxy's configuration.
+// checkCommands are the commands of containers in a check, by container name: the program validates its configuration, or only
+// starts, and exits. Other containers keep their command. Envoy runs until it has accepted the proxy's configuration, and xdsd
+// stops it.
 var checkCommands = map[string][]string{
 	"coredns":  {"/coredns", "-check", "-conf", "/etc/coredns/Corefile"},
 	"coredhcp": {"/coredhcp", "--check", "--config", "/etc/coredhcp/config.yml"},
@@ -41,8 +41,8 @@ var checkCommands = map[string][]string{
 	"ingress":  {"/xdsd", "--help"},
 }
 
-// A podCheck tries a workload with a Job, whose pod has the new images and validates the new configuration, if possible on the node
-// of the present pod. It is attached to the new network without an address, because that is in use.
+// A podCheck runs a workload's pod template as a Job, which pulls the new images and validates the new configuration, if possible on the
+// node of the present pod. The Job's pod is attached to the new network without an address, because the address is in use.
 type podCheck struct {
 	*rollout
 	*ObjectChange // of the workload
@@ -52,12 +52,12 @@ type podCheck struct {
 	since     stopwatch
 }
 
-// A skippedError is why the result of a check is unknown.
+// A skippedError means that the result of a check is unknown.
 type skippedError string
 
 func (s skippedError) Error() string { return string(s) }
 
-// run creates the Job, waits until its pod has ended, and deletes it. A Job that cannot be deleted expires.
+// run creates the Job, waits until its pod has terminated, and deletes the Job. A Job that cannot be deleted expires.
 func (c *podCheck) run(ctx context.Context) error {
 	defer func() {
 		if c.job != nil {
@@ -127,9 +127,9 @@ func (c *podCheck) start(ctx context.Context) error {
 	return nil
 }
 
-// strip makes containers check their configuration, adds one that checks the network, and removes what is in use or does not exist
-// yet. A container requests only what the change adds, because the present pod still has its requests. It keeps the limits, which a
-// ResourceQuota may require.
+// strip sets the containers' check commands, adds a container that checks the network, and removes resources that are in use or do not
+// exist yet. A container requests only what the change adds, because the present pod keeps its requests. Limits stay, since a
+// ResourceQuota may require them.
 func (c *podCheck) strip(ctx context.Context, spec *corev1.PodSpec) error {
 	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = corev1.RestartPolicyNever, new(int64(1))
 	account := client.ObjectKey{Namespace: c.Namespace, Name: spec.ServiceAccountName}
@@ -169,7 +169,7 @@ func (c *podCheck) strip(ctx context.Context, spec *corev1.PodSpec) error {
 	return nil
 }
 
-// addedRequests returns the requests that are higher than the present ones; 0 for all others, which would default to the limits.
+// addedRequests returns the increase of each request; 0 instead of no request, which would default to the limit.
 func addedRequests(r *corev1.ResourceRequirements, present corev1.ResourceList) corev1.ResourceList {
 	added := corev1.ResourceList{}
 	for name := range r.Limits {
@@ -199,7 +199,7 @@ func (p *Plan) copyOf(kind, namespace, name, as string) *unstructured.Unstructur
 	return nil
 }
 
-// removeAddresses removes the addresses from a NetworkAttachmentDefinition, and makes it a network with its own name.
+// removeAddresses removes the addresses from a NetworkAttachmentDefinition, and sets the network's name.
 func removeAddresses(nad *unstructured.Unstructured) error {
 	text, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
 	config := map[string]any{}
@@ -208,7 +208,7 @@ func removeAddresses(nad *unstructured.Unstructured) error {
 		config["plugins"] = slices.DeleteFunc(plugins, func(p any) bool {
 			plugin, _ := p.(map[string]any)
 			delete(plugin, "ipam")
-			return plugin["type"] == "sbr" // it needs an address
+			return plugin["type"] == "sbr" // sbr needs an address
 		})
 	}
 	if err == nil {
@@ -223,18 +223,18 @@ func removeAddresses(nad *unstructured.Unstructured) error {
 	return nil
 }
 
-// unsupported are substrings of the output of a program that does not know the command of a check.
+// unsupported are substrings of a program's output if it does not support the check's command.
 var unsupported = []string{"flag provided but not defined", "unknown flag", "unknown command"}
 
-// result returns what the pod of the check waits for, and an empty string when it has succeeded.
+// result returns what the check waits for; empty when the check's pod has succeeded.
 func (c *podCheck) result(ctx context.Context) (string, error) {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(c.job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: c.job.Name}); err != nil {
 		return "", fmt.Errorf("listing the pods of Job %s: %w", c.job.Name, err)
 	}
 	if len(pods.Items) == 0 {
-		if event := lastWarning(ctx, c.Client, c.job); event != nil && !unanswered(event) {
-			return "", fmt.Errorf("the API server refused the pod of the check, and may refuse the pods of the workload too: %s", event.Message)
+		if event := lastWarning(ctx, c.Client, c.job); event != nil && !isTimeout(event) {
+			return "", fmt.Errorf("the API server rejected the check's pod, and may reject the workload's pods, too: %s", event.Message)
 		}
 		return "the pod of Job " + c.job.Name, nil
 	}
@@ -256,7 +256,7 @@ func (c *podCheck) result(ctx context.Context) (string, error) {
 		return "", errors.New(strings.Join(failed, "; "))
 	}
 	for _, condition := range pod.Status.Conditions {
-		// The replaced pod of the workload frees a place on its node.
+		// The replaced pod frees resources on its node.
 		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {
 			return "", skippedError(condition.Message)
 		}

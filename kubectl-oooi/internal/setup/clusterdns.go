@@ -21,7 +21,7 @@ import (
 )
 
 // ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the management
-// cluster resolve them. It changes only the entry of this Infra.
+// cluster resolve them. It changes only the Infra's entry.
 type ClusterDNS struct {
 	Client client.Client
 	// Out receives a line if the cluster DNS changes, with the command that restarts CoreDNS if its Corefile lacks the plugin
@@ -37,11 +37,10 @@ var (
 )
 
 // Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses, or removes it without domains.
-// It leaves out domains that another entry has, because CoreDNS does not start with two: of another Infra of the hosted cluster,
-// or of an administrator.
-// It edits dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it has read, because
-// the list of servers is atomic: server-side apply would delete the servers of others. Without an entry to remove, it changes
-// nothing.
+// It omits domains of other entries, because CoreDNS does not start with duplicates: entries of another Infra of the hosted cluster, or
+// of an administrator.
+// It edits OpenShift's dns.operator/default, or the Corefile on other clusters. It uses update, because the list of servers is atomic:
+// server-side apply would delete other servers.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) error {
 	var changed *unstructured.Unstructured
 	wanted := domains
@@ -77,25 +76,25 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) e
 	})
 	if err == nil && len(domains) < len(wanted) {
 		other := slices.DeleteFunc(slices.Clone(wanted), func(domain string) bool { return slices.Contains(domains, domain) })
-		_, err = fmt.Fprintf(d.Out, "the cluster's DNS has another server for %s, which setup does not change; unless it forwards to the DNS of an "+
-			"Infra of the hosted cluster, let it forward to %s\n", strings.Join(other, ", "), strings.Join(addresses, ", "))
+		_, err = fmt.Fprintf(d.Out, "the cluster's DNS has another server for %s, which setup does not change; unless that server forwards to the DNS "+
+			"of the hosted cluster's Infra, let it forward to %s\n", strings.Join(other, ", "), strings.Join(addresses, ", "))
 	}
 	if err != nil || changed == nil {
 		return err
 	}
-	does := "no longer forwards to oooi"
+	effect := "no longer forwards to oooi"
 	if len(domains) > 0 {
-		does = "forwards " + strings.Join(domains, ", ")
+		effect = "forwards " + strings.Join(domains, ", ")
 	}
 	if corefile, ok, _ := unstructured.NestedString(changed.Object, "data", "Corefile"); ok && !reload.MatchString(corefile) {
-		does += fmt.Sprintf(", once its pods are restarted: the Corefile in %s has no plugin reload; run 'kubectl -n %s rollout restart deployment %s'",
+		effect += fmt.Sprintf(", once its pods are restarted: the Corefile in %s lacks plugin reload; run 'kubectl -n %s rollout restart deployment %s'",
 			coreConfig, coreConfig.Namespace, coreConfig.Name)
 	}
-	_, err = fmt.Fprintln(d.Out, "the cluster's DNS", does)
+	_, err = fmt.Fprintln(d.Out, "the cluster's DNS", effect)
 	return err
 }
 
-// free returns the domains for which the cluster DNS has no entry but the Infra's.
+// free returns the domains for which the cluster DNS lacks an entry, apart from the Infra's.
 func (d *ClusterDNS) free(u *unstructured.Unstructured, domains []string) ([]string, error) {
 	others := slices.DeleteFunc(read.OperatorForwarders(u), func(f read.Forwarder) bool { return f.Name == d.serverName() })
 	if corefile, ok, _ := unstructured.NestedString(u.Object, "data", "Corefile"); ok {
@@ -123,11 +122,11 @@ func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresse
 		return err
 	}
 	name := d.serverName()
-	ours := func(s any) bool { server, _ := s.(map[string]any); return server["name"] == name }
+	isInfraServer := func(s any) bool { server, _ := s.(map[string]any); return server["name"] == name }
 	if len(domains) == 0 {
-		servers = slices.DeleteFunc(servers, ours)
+		servers = slices.DeleteFunc(servers, isInfraServer)
 	} else {
-		at := slices.IndexFunc(servers, ours)
+		at := slices.IndexFunc(servers, isInfraServer)
 		if at < 0 {
 			at, servers = len(servers), append(servers, map[string]any{"name": name, "forwardPlugin": map[string]any{"policy": "Random"}})
 		}
@@ -149,7 +148,7 @@ func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, address
 	case err != nil || !ok && len(domains) == 0:
 		return err
 	case !ok:
-		return errors.New("it has no key Corefile; edit the Corefile of the cluster's DNS manually")
+		return errors.New("key Corefile is missing; edit the Corefile of the cluster's DNS manually")
 	}
 	before, after, err := d.cut(corefile)
 	if err != nil {
@@ -168,7 +167,7 @@ func (d *ClusterDNS) comment(what string) string {
 	return fmt.Sprintf("# %s of oooi %s\n", what, d.Infra)
 }
 
-// cut returns what is before and after the Infra's server block in a Corefile.
+// cut returns the parts of a Corefile before and after the Infra's server block.
 func (d *ClusterDNS) cut(corefile string) (before, after string, err error) {
 	before, rest, found := strings.Cut(corefile, d.comment("begin"))
 	if !found {
@@ -176,14 +175,14 @@ func (d *ClusterDNS) cut(corefile string) (before, after string, err error) {
 	}
 	_, after, ended := strings.Cut(rest, d.comment("end"))
 	if !ended {
-		return "", "", fmt.Errorf("the Corefile has the line %q, but not the line %q after it; correct it manually",
+		return "", "", fmt.Errorf("the Corefile contains line %q, but line %q after it is missing; correct it manually",
 			strings.TrimSpace(d.comment("begin")), strings.TrimSpace(d.comment("end")))
 	}
 	return before, after, nil
 }
 
-// Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be read, or has
-// none, as a headless Service.
+// Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if the Service does not exist, cannot be read, or is
+// headless.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
@@ -196,8 +195,8 @@ func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	return s.Spec.ClusterIPs, nil
 }
 
-// ClusterResolvers returns the names that the Service of the cluster DNS usually has on Kubernetes and OpenShift. The cluster IPs
-// of these Services must not be upstream resolvers of an Infra.
+// ClusterResolvers returns the usual names of the cluster DNS Service on Kubernetes and OpenShift. Cluster IPs of these Services must not
+// be upstream resolvers of an Infra.
 func ClusterResolvers() []types.NamespacedName {
 	return []types.NamespacedName{
 		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},

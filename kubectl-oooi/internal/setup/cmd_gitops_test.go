@@ -88,8 +88,8 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 	s.Unchanged(before)
 	out, _, _ := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client")
 	for _, u := range objects {
-		ours := strings.HasPrefix(u.GetNamespace(), s.Namespace) && u.GetKind() != "Infra"
-		if ours && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {
+		isOwner := strings.HasPrefix(u.GetNamespace(), s.Namespace) && u.GetKind() != "Infra"
+		if isOwner && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {
 			t.Fatalf("teardown would not delete %s %s/%s:\n%s", u.GetKind(), u.GetNamespace(), u.GetName(), out)
 		}
 	}
@@ -233,7 +233,7 @@ func TestGitOpsToolsFindNoDifference(t *testing.T) {
 		}
 		kinds = append(kinds, u.GetKind())
 		spec := document.Components.Schemas["com.densityops.hostedcluster.v1alpha1."+u.GetKind()].Properties["spec"]
-		// Containers of oooi have no claims of dynamic resource allocation.
+		// oooi's containers do not use dynamic resource allocation.
 		lists := slices.DeleteFunc(missingLists(&spec, u.Object["spec"], "spec"), func(path string) bool { return strings.HasSuffix(path, "esources.claims") })
 		if len(lists) > 0 {
 			t.Errorf("%s has no %s; add them to everyList", what, strings.Join(lists, ", "))
@@ -295,7 +295,7 @@ func structuredChanges(t *testing.T, schemas map[string]*spec.Schema, printed, l
 	return comparison.String()
 }
 
-// missingLists returns the paths of a schema's lists that a value has no element of. A list in other lists is missing if no
+// missingLists returns the paths of a schema's lists without an element in a value. A list in other lists is missing if no
 // element of these has it.
 func missingLists(s *spec.Schema, value any, path string) (missing []string) {
 	switch {
@@ -346,7 +346,8 @@ func TestObjectsStayWithoutTheInfra(t *testing.T) {
 	vlan := &unstructured.Unstructured{}
 	vlan.SetGroupVersionKind(read.AttachmentKind)
 	lab.Report(t, s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "vlan100"}, vlan))
-	if _, stderr, code := s.Run("status", "-n", s.Namespace); !strings.Contains(stderr, "Infra or ProxyServer "+s.Namespace+"/demo does not exist, but its StatefulSets serve the VLAN") {
+	if _, stderr, code := s.Run("status", "-n", s.Namespace); !strings.Contains(stderr, "Infra or ProxyServer "+s.Namespace+"/demo does not exist, but its "+
+		"StatefulSets still run") {
 		t.Errorf("status exited with %d, stderr %s", code, stderr)
 	}
 	s.Expect(0, "teardown demo -n $NS --yes", "Role $NS-demo/")

@@ -15,22 +15,22 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// DefaultImages returns the images of the release. A plugin that 'make release' did not build has no image of oooi.
+// DefaultImages returns the images of the release. oooi's image is empty unless 'make release' built the plugin.
 func DefaultImages() render.Images {
 	return render.Images{Oooi: release.Image, Envoy: release.EnvoyImage}
 }
 
-// WithImages is ResolveFlags with the images of this plugin. It returns an error if there is no image of oooi.
+// WithImages is ResolveFlags with the images of this plugin. It returns an error if oooi's image is unknown.
 func WithImages(given map[string]string, before *Remembered) (*Remembered, []string, error) {
 	remembered, lines := ResolveFlags(given, before, DefaultImages())
 	if remembered.Image == "" {
-		return nil, nil, fmt.Errorf("kubectl-oooi %s is not a release, so it has no image to deploy; specify --image (see 'make image'), or install a "+
+		return nil, nil, fmt.Errorf("kubectl-oooi %s is not a release and has no default image; specify --image (see 'make image'), or install a "+
 			"release", release.Version())
 	}
 	return remembered, lines, nil
 }
 
-// knownFrom returns the input of a plan with the Infra or ProxyServer among objects, instead of files. Losses are allowed.
+// knownFrom returns the input of a plan with the Infra or ProxyServer in objects instead of files. It allows losses.
 func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
 	k := newKnown()
 	k.AllowLoss = true
@@ -42,7 +42,7 @@ func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
 		}
 	}
 	if k.Infra == nil && k.ProxyServer == nil {
-		return nil, errors.New("no Infra and no ProxyServer")
+		return nil, errors.New("no Infra or ProxyServer found")
 	}
 	if k.standalone() {
 		if err := k.deriveInfra(); err != nil {
@@ -52,8 +52,8 @@ func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
 	return k, nil
 }
 
-// Deployed returns the input of a plan for a site as it is in the cluster, instead of a file. The plan keeps its Infra or standalone
-// ProxyServer. Discover reads only what the facts of the site lack.
+// Deployed returns the input of a plan for a deployed site instead of a file. The plan does not change the Infra or standalone
+// ProxyServer. Discover reads only data that the site's facts lack.
 func Deployed(s *site.Site) (*Known, error) {
 	ref := s.Ref()
 	kind := site.Infras
@@ -67,9 +67,8 @@ func Deployed(s *site.Site) (*Known, error) {
 	return k, err
 }
 
-// Plan adds what Discover finds in the cluster, and makes the plan with the flags to use: those that are given, those of the
-// previous setup, or the defaults. It calls show with a line for an Infra that flags describe and the cluster completes, and for each
-// flag that is not given and whose value is kept or changes.
+// Plan calls Discover, and makes the plan with given flags, flags of the previous setup, or defaults. It calls show with a line for an
+// Infra that flags describe and the cluster completes, and for each flag that is not given and whose value is kept or changes.
 func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, show func(string) error) (*Plan, error) {
 	if err := k.Discover(ctx, a.Client); err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, s
 		}
 	}
 	a.Remember.Version = release.Version()
-	if previous != nil && previous.Of == "" {
+	if previous != nil && previous.Source == "" {
 		a.Previous = previous.Version
 	}
 	k.OpenShift = a.Remember.UsesOpenShift(k.OpenShift)
@@ -105,7 +104,7 @@ func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, s
 	return p, err
 }
 
-// Plan returns a plan with the objects of the record, without those that all Infras share. It is checked like the plan of a setup
+// Plan returns a plan with the objects of the record, without objects that all Infras share. The checks are the same as for a setup
 // with the Infra or ProxyServer of the record.
 func (r *Record) Plan(ctx context.Context, c client.Client, allowLoss bool) (*Plan, error) {
 	objects, err := r.objects()

@@ -22,8 +22,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// A Description has the fields of an Infra that command-line flags set instead of a file; empty for those whose flags are not
-// set. The others are those of the Infra in the cluster or, if it does not exist, found there.
+// A Description has the fields of an Infra that command-line flags set instead of a file. Empty fields are taken from the Infra in the
+// cluster or, for a new Infra, discovered in the cluster.
 type Description struct {
 	Infra types.NamespacedName
 	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
@@ -32,12 +32,12 @@ type Description struct {
 	CIDR, Gateway string
 	// DHCP, DNS and Proxy are the VLAN addresses of the components. Range is the DHCP range, "first-last".
 	DHCP, DNS, Proxy, Range string
-	// Upstream has the addresses of the upstream resolvers; none for those of the node.
+	// Upstream has the addresses of the upstream resolvers; empty for the node's resolvers.
 	Upstream []string
 }
 
-// describedField is a field of a Description: its flag, what it is if it has no default, and the fields of an Infra's spec in
-// which its parts are, which separator separates.
+// describedField is a field of a Description: its flag, a description if it is required, its value, and the fields of an Infra's spec for
+// the parts of the value, which separator separates.
 type describedField struct {
 	flag, what string
 	value      *string
@@ -82,8 +82,8 @@ func (d *Description) normalize() error {
 	return nil
 }
 
-// describe sets the Infra to live, the one in the cluster, with the fields that flags set or, if it does not exist, to a new one. It
-// returns an error for a field of a new one without a value, or with several to choose from.
+// describe sets the Infra to the live one with the fields that flags set or, if there is none, to a new one. It returns an error if a
+// field of a new Infra lacks a value, or has several candidates.
 func (k *Known) describe(live *unstructured.Unstructured) error {
 	d := *k.described
 	if live != nil {
@@ -142,14 +142,14 @@ func (d *Description) complete(facts *site.Facts) error {
 	for _, u := range facts.List(site.HostedClusters, "") {
 		clusters = append(clusters, u.GetNamespace()+"/"+u.GetName())
 	}
-	if err := only(&d.HostedCluster, clusters); err != nil {
+	if err := setOnly(&d.HostedCluster, clusters); err != nil {
 		return fmt.Errorf("--hosted-cluster is required: found several HostedClusters: %w", err)
 	}
 	hosted := parseKey(d.HostedCluster)
 	for _, r := range poolRefs(facts, hosted, model.ControlPlaneNamespace(hosted.Namespace, hosted.Name)) {
 		pools = append(pools, r.Attachment)
 	}
-	if err := only(&d.Network, pools); err != nil {
+	if err := setOnly(&d.Network, pools); err != nil {
 		return fmt.Errorf("--network is required: the NodePools of HostedCluster %s use several networks: %w", hosted, err)
 	}
 	taken := []v1alpha1.AddressRange(nil)
@@ -181,8 +181,8 @@ func parseKey(text string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// only sets an empty value to the only one of a list. It returns an error with the list if it has several.
-func only(value *string, found []string) error {
+// setOnly sets an empty value to the only element of a list. It returns an error with the list if there are several.
+func setOnly(value *string, found []string) error {
 	slices.Sort(found)
 	found = slices.Compact(found)
 	switch {
@@ -195,8 +195,8 @@ func only(value *string, found []string) error {
 	return nil
 }
 
-// choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
-// DHCP range to the largest free range of the rest. taken are addresses in use on the network.
+// choose sets empty addresses of DHCP, DNS and the proxy to the lowest free ones, and an empty DHCP range to the largest remaining free
+// range. taken are addresses in use on the network.
 func (d *Description) choose(taken []v1alpha1.AddressRange) error {
 	for _, f := range d.fields() {
 		if f.what != "" && *f.value == "" {
@@ -206,7 +206,7 @@ func (d *Description) choose(taken []v1alpha1.AddressRange) error {
 	}
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {
-		return fmt.Errorf("--cidr %q: want a subnet, such as 192.0.2.0/24", d.CIDR)
+		return fmt.Errorf("--cidr %q: must be a subnet, such as 192.0.2.0/24", d.CIDR)
 	}
 	all := v1alpha1.RangeOf(network)
 	taken = append(slices.Clone(taken), v1alpha1.AddressRange{First: all.First, Last: all.First}, v1alpha1.AddressRange{First: all.Last, Last: all.Last})

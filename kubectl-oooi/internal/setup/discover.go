@@ -19,8 +19,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// reads are what setup reads of a site, and describedReads what it reads in addition for an Infra that flags describe. A missing right
-// to read what is not optional is an error.
+// reads lists the data that setup reads for a site, and describedReads additional data for an Infra that flags describe. Missing permission
+// for data that is not optional is an error.
 var (
 	reads = slices.Concat(
 		site.In(site.AtInfra, site.ProxyServers, site.NADs), site.In(site.AtNetwork, site.NADs), site.In(site.AtHosted, site.HostedClusters),
@@ -35,10 +35,10 @@ var (
 	describedReads = site.Optional(site.In(site.Everywhere, site.NodePools, site.VMIs))
 )
 
-// Discover adds objects and properties of the cluster to those that were read from files, and drops objects in files that the cluster
-// has. It returns an error if the cluster cannot be read, or if it does not have one Infra and one ProxyServer to set up.
+// Discover adds objects and properties of the cluster to the objects from files, and drops objects in files that exist in the cluster.
+// It returns an error if the cluster cannot be read, or if the Infra and the ProxyServer to set up are missing or ambiguous.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
-	collector := &site.Collector{Client: c, Reads: reads, Now: time.Now(), Concurrency: atOnce}
+	collector := &site.Collector{Client: c, Reads: reads, Now: time.Now(), Concurrency: maxConcurrent}
 	if k.described != nil {
 		collector.Reads = slices.Concat(reads, describedReads)
 	}
@@ -51,7 +51,7 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	if err := k.use(); err != nil {
 		return err
 	}
-	if err := k.collect(ctx, collector); err != nil { // what the completed Infra needs
+	if err := k.collect(ctx, collector); err != nil { // data for the completed Infra
 		return err
 	}
 	k.dropPresent()
@@ -69,7 +69,7 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// collect reads what is still unknown about the Infra.
+// collect reads missing data about the Infra.
 func (k *Known) collect(ctx context.Context, collector *site.Collector) error {
 	if err := collector.Extend(ctx, k.live, k.Key(), k.desired()...); err != nil {
 		return err
@@ -83,20 +83,20 @@ func (k *Known) collect(ctx context.Context, collector *site.Collector) error {
 	return k.live.Err(site.Infras, k.Key().Namespace)
 }
 
-// dropPresent drops the objects in files that the cluster has: setup does not apply them, so they have no effect there. It prepares a
-// warning for each that differs.
+// dropPresent drops objects in files that exist in the cluster, since setup does not apply them. It adds a warning for each object that
+// differs.
 func (k *Known) dropPresent() {
 	k.files = slices.DeleteFunc(k.files, func(u *unstructured.Unstructured) bool {
 		live := k.live.Get(u.GroupVersionKind(), u.GetNamespace(), u.GetName())
 		if live != nil && !equality.Semantic.DeepDerivative(u.Object["spec"], live.Object["spec"]) {
-			k.ignored = append(k.ignored, fmt.Sprintf("%s in the files differs from the one in the cluster; setup does not apply it and uses "+
-				"the one in the cluster", site.RefTo(u)))
+			k.ignored = append(k.ignored, fmt.Sprintf("%s in the files differs from the object in the cluster; setup does not apply the file and uses "+
+				"the object in the cluster", site.RefTo(u)))
 		}
 		return live != nil
 	})
 }
 
-// use completes the Infra and the ProxyServer by objects of the cluster.
+// use completes the Infra and the ProxyServer with objects of the cluster.
 func (k *Known) use() error {
 	k.OpenShift = k.OpenShift || k.live.Served(site.Constraints)
 	if err := k.useInfra(); err != nil {
@@ -140,8 +140,8 @@ func (k *Known) useInfra() error {
 	return nil
 }
 
-// useProxyServers sets the ProxyServer before the change, and unless a file contains one the Infra's, if setup would not render it
-// likewise. It returns an error if another ProxyServer has the name of the Infra, or if several refer to it: setup deploys one, and
+// useProxyServers sets the ProxyServer before the change and, unless a file contains one, the Infra's ProxyServer if it differs from the
+// rendered one. It returns an error if another ProxyServer has the Infra's name, or if several refer to the Infra: setup deploys one, and
 // would drop the routes of the others.
 func (k *Known) useProxyServers() error {
 	var names []string
@@ -160,8 +160,8 @@ func (k *Known) useProxyServers() error {
 		case inFile && server.Name == k.ProxyServer.Name:
 			k.proxyBefore = server
 		case server.Name == key.Name && !belongs:
-			return fmt.Errorf("ProxyServer %s has the name of the Infra and does not belong to it; rename the Infra, "+
-				"or set spec.infraRef of the ProxyServer to it", key)
+			return fmt.Errorf("ProxyServer %s has the Infra's name but does not belong to the Infra; rename the Infra, "+
+				"or set spec.infraRef of the ProxyServer to the Infra", key)
 		case !belongs || k.standalone():
 		case server.Name == key.Name && !k.hasCustomSpec(server):
 			rendered = true
@@ -178,7 +178,7 @@ func (k *Known) useProxyServers() error {
 	slices.Sort(names)
 	switch {
 	case len(names) > 1:
-		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the "+
+		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, but an Infra has only one: move their backends to one of them, and delete the "+
 			"others", strings.Join(names, ", "), key)
 	case inFile || k.ProxyServer == nil:
 		return nil
@@ -193,8 +193,8 @@ func (k *Known) hasCustomSpec(server *v1alpha1.ProxyServer) bool {
 	return !equality.Semantic.DeepEqual(own.Spec, server.Spec)
 }
 
-// updateServerIP sets the address of a ProxyServer from the cluster to the Infra's. Without a difference in the address, it marks
-// the ProxyServer as kept.
+// updateServerIP sets the address of a ProxyServer from the cluster to the Infra's. If the addresses are equal, it marks the ProxyServer
+// as kept.
 func (k *Known) updateServerIP() error {
 	present, proxy := &k.ProxyServer.Spec.NetworkConfig.ServerIP, k.Infra.Spec.InfraComponents.Proxy
 	address := func(text string) string { text, _, _ = strings.Cut(text, "/"); return text }

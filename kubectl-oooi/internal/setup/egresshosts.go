@@ -13,8 +13,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// EgressHosts is a list of names in a file, which setup adds to spec.egress.hosts of the Infra or ProxyServer. It is not an API:
-// the cluster has only the Infra or ProxyServer with the names.
+// EgressHosts is a list of names in a file, which setup adds to spec.egress.hosts of the Infra or ProxyServer. The kind exists only
+// in files, not in the cluster.
 type EgressHosts struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -37,7 +37,7 @@ func (k *Known) addEgressHosts(u *documents.Object) error {
 		return fmt.Errorf("EgressHosts %s: unsupported version %s; use %s", u.GetName(), u.GetAPIVersion(), egressHostsKind.GroupVersion())
 	}
 	if len(list.Spec.Hosts) == 0 {
-		return fmt.Errorf("EgressHosts %s has no names; list them in spec.hosts", u.GetName())
+		return fmt.Errorf("EgressHosts %s: spec.hosts must list names", u.GetName())
 	}
 	k.egressFile = cmp.Or(k.egressFile, u.File)
 	for i, host := range list.Spec.Hosts {
@@ -74,8 +74,8 @@ func (k *Known) mergeEgressHosts(written *unstructured.Unstructured, in **v1alph
 	return unstructured.SetNestedStringSlice(written.Object, all, path...)
 }
 
-// mergeIntoFiles adds the names of all EgressHosts to the Infra of the files or, if only their ProxyServer has egress or they have no
-// Infra, to the ProxyServer. describe adds them to an Infra that flags describe.
+// mergeIntoFiles adds the names of all EgressHosts to the files' Infra or, if the files lack an Infra or only their ProxyServer has
+// egress, to the ProxyServer. For an Infra that flags describe, describe adds the names.
 func (k *Known) mergeIntoFiles() error {
 	switch server := k.ProxyServer; {
 	case k.described != nil:

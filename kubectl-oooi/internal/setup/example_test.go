@@ -76,7 +76,7 @@ func makePlan(t *testing.T, known *Known) *Plan {
 }
 
 // TestExamplesMatchRenderedObjects compares the overlays of the examples with the rendered ones, and the output of
-// kustomize with that of setup.
+// kustomize with setup's output.
 func TestExamplesMatchRenderedObjects(t *testing.T) {
 	for name, file := range map[string]string{"demo": "infra.yaml", "edge": "proxyserver.yaml", "several": "infra.yaml"} {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	}
 }
 
-// TestSharedObjectsArePrintedApart checks that the objects that all Infras share, and the others, are those of one output.
-func TestSharedObjectsArePrintedApart(t *testing.T) {
+// TestSharedObjectsArePrintedSeparately checks that shared objects and other objects together are the objects of one output.
+func TestSharedObjectsArePrintedSeparately(t *testing.T) {
 	files := exampleFiles(exampleFolder(t))
 	printed := func(shared string) []string {
 		known := knownOf(t, files...)

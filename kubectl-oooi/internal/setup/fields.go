@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// conflicts returns the fields, present values and managers of a conflict of server-side apply.
+// conflicts returns the fields, live values and managers of a server-side apply conflict.
 func conflicts(live *unstructured.Unstructured, conflict error) string {
 	var status apierrors.APIStatus
 	if live == nil || !errors.As(conflict, &status) || status.Status().Details == nil {
@@ -47,12 +47,12 @@ func conflicts(live *unstructured.Unstructured, conflict error) string {
 func FieldsOf(f metav1.ManagedFieldsEntry) *fieldpath.Set {
 	set := fieldpath.NewSet()
 	if f.FieldsV1 == nil || set.FromJSON(bytes.NewReader(f.FieldsV1.GetRawBytes())) != nil {
-		return fieldpath.NewSet() // not written by an API server
+		return fieldpath.NewSet() // the API server always writes valid fields
 	}
 	return set
 }
 
-// FieldAt returns the value of a field in an object or a list; ok is false if there is no such field.
+// FieldAt returns the value of a field in an object or a list; ok is false if the field does not exist.
 func FieldAt(in any, p fieldpath.Path) (found any, ok bool) {
 	if len(p) == 0 {
 		return in, true
@@ -87,8 +87,8 @@ func matchesItem(e fieldpath.PathElement, item any) bool {
 	return false
 }
 
-// explain adds the object to an error of the API server, and the remedy if there is one. For a conflict it names each field, its
-// value in live and its manager.
+// explain adds the object and a remedy, if known, to an error of the API server. For a conflict, it names each field, the live value and
+// the manager.
 func explain(o, live *unstructured.Unstructured, err error) error {
 	what := inventory.Of(o).String()
 	switch {
@@ -97,7 +97,7 @@ func explain(o, live *unstructured.Unstructured, err error) error {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && strings.Contains(err.Error(), "spec.selector"):
-		return fmt.Errorf("applying %s: %w; its pods belong to another ProxyServer: use the name of that one, or delete the StatefulSet, which ends "+
+		return fmt.Errorf("applying %s: %w; its pods belong to another ProxyServer: use that ProxyServer's name, or delete the StatefulSet with "+
 			"its pods, and run setup again: kubectl -n %s delete statefulset %s", what, err, o.GetNamespace(), o.GetName())
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
 		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):

@@ -61,7 +61,7 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	return k, err
 }
 
-// decoders decode the objects that files may contain beside the Infra and the ProxyServer.
+// decoders decode the objects that files may contain besides the Infra and the ProxyServer.
 var decoders = map[schema.GroupKind]func(*unstructured.Unstructured) objects.Object{
 	read.HostedClusterKind.GroupKind(): objects.Decode[objects.HostedCluster],
 	read.RouteKind.GroupKind():         objects.Decode[objects.Route],
@@ -102,8 +102,8 @@ func (k *Known) add(u *documents.Object) (err error) {
 	return err
 }
 
-// decodeStrictly decodes an Infra or ProxyServer, and sets its defaults. It returns the object as its author wrote it, with the
-// defaults inside of lists, so that GitOps tools find no difference from the object in the cluster.
+// decodeStrictly decodes an Infra or ProxyServer, and sets its defaults. It also returns the object as written, with defaults only in
+// lists, so that GitOps tools find no difference to the object in the cluster.
 func decodeStrictly(u *documents.Object, into interface {
 	client.Object
 	Default()
@@ -135,7 +135,7 @@ func decodeStrictly(u *documents.Object, into interface {
 	return written, err
 }
 
-// written returns the Infra and the ProxyServer that were written, without those that are nil.
+// written returns the Infra and the ProxyServer as written, without nil ones.
 func (k *Known) written() (list []*unstructured.Unstructured) {
 	for _, u := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
 		if u != nil {
@@ -160,7 +160,7 @@ func (k *Known) WithoutCluster() error {
 			return fmt.Errorf("%s %s/%s is invalid: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 		}
 	}
-	k.ControlPlane = true // unknown from files
+	k.ControlPlane = true // files do not tell
 	return nil
 }
 

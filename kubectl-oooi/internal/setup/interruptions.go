@@ -7,16 +7,16 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// replacementTimes are how long the only replica of a component is away while its pod is replaced: the row "setup with
-// another image" of docs/reference/measurements.md.
+// replacementTimes are the interruptions while the only replica of a component is replaced: the row "setup with another image" of
+// docs/reference/measurements.md.
 var replacementTimes = map[string]string{
-	v1alpha1.ComponentDNS:   "about 3 s without names",
+	v1alpha1.ComponentDNS:   "about 3 s without DNS",
 	v1alpha1.ComponentProxy: "about 4 s without new connections to the control plane, and open connections end",
 	v1alpha1.ComponentDHCP:  "about 3 s without leases",
 }
 
-// Interruptions returns a line for each component whose pods serve and are replaced by changes: what VMs do without, and
-// for about how long.
+// Interruptions returns a line for each component whose serving pods are replaced: which service VMs miss, and for about how
+// long.
 func Interruptions(changes []*ObjectChange) []string {
 	kept, serving, replaced := map[string]bool{}, map[string]int{}, map[string]int{}
 	for _, c := range changes {

@@ -20,8 +20,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// firstUser returns the first object of some kinds in a namespace for which uses is true, and what it does; empty if there is none.
-// An empty namespace means all namespaces. If listing a kind is forbidden, some object of that kind may be a user.
+// firstUser returns the first object of some kinds in a namespace for which uses is true, followed by does; empty if there is none.
+// An empty namespace means all namespaces. If listing a kind is forbidden, it returns that an object of this kind is possibly a user.
 func firstUser(
 	ctx context.Context, c client.Client, namespace, does string, uses func(*unstructured.Unstructured) bool, kinds ...schema.GroupVersionKind,
 ) (string, error) {
@@ -42,8 +42,8 @@ func firstUser(
 	return "", nil
 }
 
-// networkUser returns why a network that setup created for the VMs of an Infra must be kept: another Infra or a VM uses it, or
-// listing these is forbidden. It is empty if nothing uses the network, and for all other objects.
+// networkUser returns why a VM network that setup created must be kept: another Infra or a VM uses it, or listing them is forbidden. It
+// is empty if the network is unused, and for all other objects.
 func networkUser(ctx context.Context, c client.Client, o *unstructured.Unstructured, infra types.NamespacedName) (string, error) {
 	if o.GetKind() != read.AttachmentKind.Kind || o.GetLabels()[v1alpha1.LabelComponent] != render.NetworkComponent {
 		return "", nil
@@ -63,14 +63,13 @@ func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
 	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
 		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)
 	if err := c.Patch(ctx, e.Object(), client.RawPatch(types.MergePatchType, marks)); err != nil {
-		return fmt.Errorf("removing the labels of setup from %s: %w", e, err)
+		return fmt.Errorf("removing setup's labels from %s: %w", e, err)
 	}
 	return nil
 }
 
-// addShared adds the objects that all Infras of a cluster share: those of the VirtualIngress controller if VirtualIngress is set
-// and, with the last Infra, control, its namespace, and the CRDs if CRDs is set. It adds a note for the Deployments, namespaces and
-// CRDs among those that are kept.
+// addShared adds the objects that all Infras of a cluster share: the VirtualIngress controller's objects if VirtualIngress is set and,
+// with the last Infra, control, its namespace, and the CRDs if CRDs is set. It adds a note for each kept Deployment, namespace and CRD.
 func (t *Teardown) addShared(ctx context.Context) error {
 	isKept := func(u *unstructured.Unstructured) bool { return !slices.Contains(t.list, inventory.Of(u)) }
 	user, err := firstUser(ctx, t.Client, "", "uses them", isKept, read.InfraKind, read.ProxyServerKind)
@@ -90,7 +89,7 @@ func (t *Teardown) addShared(ctx context.Context) error {
 	}
 	var kept []inventory.Entry
 	for _, o := range slices.Backward(shared) { // the namespace after its objects
-		if user != "" && (!t.VirtualIngress || !ofIngress(o)) || o.GetKind() == "CustomResourceDefinition" && !t.CRDs {
+		if user != "" && (!t.VirtualIngress || !belongsToIngress(o)) || o.GetKind() == "CustomResourceDefinition" && !t.CRDs {
 			continue
 		}
 		u, err := current(ctx, t.Client, o)
@@ -116,8 +115,8 @@ func (t *Teardown) addShared(ctx context.Context) error {
 	return nil
 }
 
-// ofIngress reports whether a shared object is one of the VirtualIngress controller.
-func ofIngress(o *unstructured.Unstructured) bool {
+// belongsToIngress reports whether a shared object belongs to the VirtualIngress controller.
+func belongsToIngress(o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetName(), "oooi-ingress")
 }
 
@@ -126,15 +125,15 @@ func (t *Teardown) keepReason(ctx context.Context, u *unstructured.Unstructured,
 	switch {
 	case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 		return "setup did not create it", nil
-	case ofIngress(u) && !t.VirtualIngress:
+	case belongsToIngress(u) && !t.VirtualIngress:
 		return "use --virtual-ingress to delete it", nil
 	case u.GetKind() == "Namespace":
 		if at := slices.IndexFunc(kept, func(e inventory.Entry) bool { return e.Namespace == u.GetName() }); at >= 0 {
 			return kept[at].String() + " is kept", nil
 		}
 		return firstUser(ctx, t.Client, u.GetName(), "exists in it and is not managed by setup", func(o *unstructured.Unstructured) bool {
-			return o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && !slices.Contains(inEachNamespace, o.GetKind()+" "+o.GetName())
-		}, ofOthers...)
+			return o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && !slices.Contains(defaultObjects, o.GetKind()+" "+o.GetName())
+		}, foreignKinds...)
 	case strings.HasPrefix(u.GetName(), "virtualingresses.") && !t.VirtualIngress:
 		return firstUser(ctx, t.Client, "", "exists, and its Ingress would be deleted with it; use --virtual-ingress to delete both",
 			func(*unstructured.Unstructured) bool { return true }, v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))
@@ -142,14 +141,14 @@ func (t *Teardown) keepReason(ctx context.Context, u *unstructured.Unstructured,
 	return "", nil
 }
 
-// ofOthers are kinds of objects for which a namespace is kept, and inEachNamespace those that Kubernetes and OpenShift create in
-// every namespace, as "Kind name".
+// foreignKinds are kinds of objects for which a namespace is kept, except defaultObjects, which Kubernetes and OpenShift create in every
+// namespace, as "Kind name".
 var (
-	ofOthers = []schema.GroupVersionKind{
+	foreignKinds = []schema.GroupVersionKind{
 		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"}, {Group: "apps", Version: "v1", Kind: "DaemonSet"},
 		{Version: "v1", Kind: "PersistentVolumeClaim"}, {Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"},
 	}
-	inEachNamespace = []string{
+	defaultObjects = []string{
 		"ConfigMap kube-root-ca.crt", "ConfigMap openshift-service-ca.crt", "ServiceAccount default", "ServiceAccount builder", "ServiceAccount deployer",
 	}
 )

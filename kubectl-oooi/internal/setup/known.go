@@ -20,32 +20,31 @@ import (
 
 // Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
 type Known struct {
-	// Infra is the Infra with defaults, and Written the same without. A standalone ProxyServer has only an Infra, which is
-	// derived from it. Both are nil until Discover, if the files only have a ProxyServer with spec.infraRef or flags describe the
-	// Infra.
+	// Infra is the Infra with defaults, and Written the Infra without. For a standalone ProxyServer, Infra is derived from it and Written
+	// is nil. Both are nil until Discover if the files only have a ProxyServer with spec.infraRef, or flags describe the Infra.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
-	// ProxyServer is the Infra's, or the standalone one. It is nil if no file has one, and the cluster has none that
-	// differs from the one that setup renders. WrittenProxyServer is the same without defaults.
+	// ProxyServer is the Infra's or the standalone ProxyServer. It is nil if files lack it and the cluster's does not differ from the
+	// rendered one. WrittenProxyServer is the ProxyServer without defaults.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
-	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
-	// that its field managers keep their fields.
+	// Kept has "Infra" or "ProxyServer" if that object was read from the cluster and is not applied, so that field managers keep their
+	// fields.
 	Kept []string
-	// MakeNetwork is the VMs' network to create; nil to use one that exists.
+	// MakeNetwork is the VMs' network to create; nil to use an existing one.
 	MakeNetwork *render.MachineNetwork
 	// ControlPlane is set if the control plane's namespace exists, or if reading it is forbidden, and OpenShift if
 	// SecurityContextConstraints assign the user of pods.
 	ControlPlane, OpenShift bool
-	// AllowLoss makes what present VMs lose by the change a warning instead of an error.
+	// AllowLoss turns losses of present VMs into warnings instead of errors.
 	AllowLoss bool
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
 	VirtualIngress bool
-	// Shared is SharedOnly or SharedNone to leave out objects, for printing; otherwise all are in the plan.
+	// Shared is SharedOnly or SharedNone to omit objects, for printing; empty for all objects.
 	Shared string
 
-	// described is the Infra that flags describe; nil without any. completed is the same with what was found in the cluster; empty
-	// if nothing was.
+	// described is the Infra that flags describe; nil without flags. completed describes it with values found in the cluster; empty if none
+	// were found.
 	described *Description
 	completed string
 	// egressHosts are the names of all EgressHosts in files, and egressFile is the first of these files.
@@ -53,9 +52,8 @@ type Known struct {
 	egressFile  string
 	// ignored are warnings about objects in files.
 	ignored []string
-	// files are the other objects in files, and live are those of the cluster, which are read by Discover and then discovered. before
-	// and proxyBefore are the Infra and its ProxyServer, or the standalone one, among the latter; nil if they do not exist or cannot be
-	// read.
+	// files are the other objects in files, and live are the cluster's objects after Discover, which sets discovered. before and
+	// proxyBefore are the live Infra and its ProxyServer, or the standalone one; nil if they do not exist or cannot be read.
 	files       []*unstructured.Unstructured
 	live        *site.Facts
 	discovered  bool
@@ -109,8 +107,8 @@ func networkOf(i *v1alpha1.Infra) string {
 	return i.Spec.NetworkConfig.NetworkAttachment(i.Namespace).String()
 }
 
-// desired returns the objects in files, and the Infra and its ProxyServer, or the standalone one. It includes the Infra's ProxyServer
-// even if that does not exist yet, because its listeners determine the ports of the proxy, and the VMs' network to create.
+// desired returns the objects in files, the Infra and its ProxyServer, or the standalone one, and the VMs' network to create. It includes
+// the Infra's ProxyServer even if it does not exist yet, because its listeners determine the proxy's ports.
 func (k *Known) desired() []*unstructured.Unstructured {
 	list := slices.Clone(k.files)
 	if k.Infra != nil && !k.standalone() {
@@ -126,7 +124,7 @@ func (k *Known) desired() []*unstructured.Unstructured {
 	return append(list, proxyOf(k.Infra, k.ProxyServer)...)
 }
 
-// proxyOf returns a ProxyServer or, if it is nil, the one that setup renders for an Infra; none if that disables the proxy.
+// proxyOf returns a ProxyServer or, if it is nil, the ProxyServer that setup renders for an Infra; nil if the Infra disables the proxy.
 func proxyOf(infra *v1alpha1.Infra, server *v1alpha1.ProxyServer) []*unstructured.Unstructured {
 	if server == nil && infra != nil && infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		server = render.OwnProxyServer(infra)
@@ -141,7 +139,7 @@ func proxyOf(infra *v1alpha1.Infra, server *v1alpha1.ProxyServer) []*unstructure
 func objectOf(kind site.Kind, o any) *unstructured.Unstructured {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		panic(err) // the converter supports all fields of our types
+		panic(err) // the converter supports all fields of oooi's types
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	u.SetGroupVersionKind(kind)
@@ -173,8 +171,8 @@ func (k *Known) deriveInfra() error {
 }
 
 // pinHostedCluster sets the namespace in the Infra's reference to its HostedCluster, if the reference lacks it and the
-// HostedCluster exists. Otherwise another one of that name, created later, could replace it. The HostedCluster that the
-// Infra in the cluster refers to takes precedence.
+// HostedCluster exists. Otherwise a HostedCluster with the same name, created later, could replace it. The HostedCluster to which the
+// live Infra refers takes precedence.
 func (k *Known) pinHostedCluster() error {
 	ref := k.Infra.Spec.NamedHostedCluster()
 	if !ref.IsSet() || ref.Namespace != "" {

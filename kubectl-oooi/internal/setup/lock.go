@@ -19,8 +19,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// A setup or teardown renews its pending record every lockRenewal. One that is not renewed for lockDuration belongs to a process
-// that was killed.
+// A setup or teardown renews its pending record every lockRenewal. If a record is not renewed for lockDuration, its process was
+// killed.
 const (
 	lockDuration = 10 * time.Second
 	lockRenewal  = 2 * time.Second
@@ -37,7 +37,7 @@ const (
 	commandTeardown = "teardown"
 )
 
-// errLockLost ends a setup or teardown whose record another one has changed: two must not change the same objects.
+// errLockLost ends a setup or teardown if another process has changed its record: only one may change the objects.
 var errLockLost = errors.New("another setup or teardown of this Infra has taken over")
 
 // ErrConcurrent means that another setup or teardown has begun since this one read the cluster.
@@ -90,7 +90,7 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	}, nil
 }
 
-// renew renews a record until the context or the record's namespace ends. It returns errLockLost if the record has no longer this
+// renew renews a record until the context is done or the record's namespace is deleted. It returns errLockLost if the record has another
 // holder.
 func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder string) error {
 	path := func(annotation string) string {
@@ -116,15 +116,15 @@ func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder strin
 	}
 }
 
-// namespaceEnds reports whether the namespace of records does not exist or is being deleted: no other process can have a record.
+// namespaceEnds reports whether the namespace of records does not exist or is being deleted, so that no other process holds a record.
 func (h *history) namespaceEnds(ctx context.Context) bool {
 	namespace := &corev1.Namespace{}
 	err := h.client.Get(ctx, client.ObjectKey{Name: recordNamespace}, namespace)
 	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
 }
 
-// waitIdle reads the history, and waits while another process applies a revision. If that was killed, waitIdle takes its record
-// over, which stays pending: the process ends if it only hung. Without a namespace for records there are none.
+// waitIdle reads the history, and waits while another process applies a revision. If that process was killed, waitIdle takes over its
+// pending record; a process that only hung then ends. Without a namespace for records, the history is empty.
 func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) (*history, error) {
 	var h *history
 	version, since, previous := "", time.Time{}, time.Time{} // resourceVersion of the pending record; first and last read of it
@@ -155,7 +155,7 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 }
 
 // CheckIdle returns an error if a setup or teardown of an Infra or standalone ProxyServer runs, or was killed on another host.
-// Without the right to read its records, that is unknown.
+// If the user may not read its records, CheckIdle returns nil.
 func (a *Applier) CheckIdle(ctx context.Context, infra types.NamespacedName) error {
 	if err := a.readHistory(ctx, infra); err != nil {
 		return err
@@ -166,8 +166,7 @@ func (a *Applier) CheckIdle(ctx context.Context, infra types.NamespacedName) err
 	return nil
 }
 
-// holder returns the process that applies the last revision, unless it is a process of this host that has ended; empty if none
-// does.
+// holder returns the process that applies the last revision; empty if there is none, or if it ran on this host and has ended.
 func (h *history) holder() string {
 	r := h.last("")
 	if r == nil || r.Status != StatusPending {

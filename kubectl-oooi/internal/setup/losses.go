@@ -21,11 +21,11 @@ import (
 // AllowLoss is the flag with which setup applies a change by which present VMs lose something.
 const AllowLoss = "allow-loss"
 
-// The checks of this file find what present VMs have before the change and not after it. What serves the VMs may differ from the
-// Infra in the cluster, if a user has edited or deleted it.
+// The checks in this file find services that present VMs lose by the change. They compare the deployed state, which differs from the
+// live Infra if a user has edited or deleted it.
 
-// lose adds a loss with the names of VMs, what they lose, and why; nothing without VMs.
-func (c *change) lose(vms []string, what, why string) {
+// addLoss adds a loss with the names of VMs, the lost service, and the cause. It does nothing without VMs.
+func (c *change) addLoss(vms []string, what, why string) {
 	const most = 10
 	slices.Sort(vms)
 	if vms = slices.Compact(vms); len(vms) == 0 {
@@ -38,8 +38,8 @@ func (c *change) lose(vms []string, what, why string) {
 	c.add(loss, "%s would lose %s: %s", names, what, why)
 }
 
-// presentVMs returns the clients with a lease, and the VMs on the network; only the latter if the Infra does not exist, because
-// its leases may be left over.
+// presentVMs returns the clients with a lease, and the VMs on the network; only the VMs if the Infra does not exist, because its leases
+// may be left over.
 func (c *change) presentVMs() []string {
 	list := c.attachedVMs(func(*unstructured.Unstructured) bool { return true })
 	if c.before != nil {
@@ -70,7 +70,7 @@ func clientOf(l *leases.Lease) string {
 	return "client " + cmp.Or(l.Hostname, l.MAC, l.Client)
 }
 
-// lostComponents returns what VMs lose by disabled components.
+// lostComponents adds the losses by disabled components.
 func (c *change) lostComponents() {
 	if c.standalone() {
 		return
@@ -88,13 +88,13 @@ func (c *change) lostComponents() {
 		{was.Proxy.IsEnabled(), is.Proxy.IsEnabled(), v1alpha1.ComponentProxy, "their connection to the control plane"},
 	} {
 		if (component.was || c.serving[component.name]) && !component.is {
-			c.lose(c.presentVMs(), component.what, "the change disables spec.infraComponents."+component.name)
+			c.addLoss(c.presentVMs(), component.what, "the change disables spec.infraComponents."+component.name)
 		}
 	}
 }
 
-// lostLeases returns which clients lose their addresses, because DHCP serves another subnet or no longer leases
-// them. The latter keep them until they are deleted. Without the Infra, the lease of another client than a VM may be left over.
+// lostLeases adds clients that lose their addresses, because DHCP serves another subnet or no longer leases them. In the second case,
+// VMs keep their addresses until they are deleted. Without the Infra, leases of clients that are not VMs may be left over.
 func (c *change) lostLeases() {
 	is := c.Infra.Spec.InfraComponents.DHCP
 	if !is.IsEnabled() || c.before != nil && !c.before.Spec.InfraComponents.DHCP.IsEnabled() {
@@ -122,11 +122,11 @@ func (c *change) lostLeases() {
 			notLeased = append(notLeased, client)
 		}
 	}
-	c.lose(outside, "their addresses and names", "spec.networkConfig.cidr "+c.Infra.Spec.NetworkConfig.CIDR+" does not contain the addresses")
-	c.lose(notLeased, "their addresses", "DHCP no longer leases them; a VM keeps its address only until it is deleted")
+	c.addLoss(outside, "their addresses and names", "spec.networkConfig.cidr "+c.Infra.Spec.NetworkConfig.CIDR+" does not contain the addresses")
+	c.addLoss(notLeased, "their addresses", "DHCP no longer leases them; a VM keeps its address only until it is deleted")
 }
 
-// lostMACs returns which VMs lose their leases because the change gives their MAC addresses to hosts, which take precedence.
+// lostMACs adds VMs that lose their leases because the change adds their MAC addresses to hosts, which take precedence.
 func (c *change) lostMACs() {
 	isHost := func(i *v1alpha1.Infra, mac string) bool {
 		return i != nil && i.Spec.InfraComponents.DHCP.IsEnabled() &&
@@ -138,11 +138,11 @@ func (c *change) lostMACs() {
 			vms = append(vms, fmt.Sprintf("%s (%s)", clientOf(l), l.MAC))
 		}
 	}
-	c.lose(vms, "their addresses and names", "spec.infraComponents.dhcp.hosts has their MAC addresses")
+	c.addLoss(vms, "their addresses and names", "spec.infraComponents.dhcp.hosts has their MAC addresses")
 }
 
-// lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves. Nothing is lost with a HostedCluster
-// that does not exist.
+// lostCluster adds the losses of a hosted cluster's VMs if the Infra no longer serves the cluster. A HostedCluster that does not exist
+// loses nothing.
 func (c *change) lostCluster() {
 	if c.served.Name == "" || c.served == c.hosted || c.is.Facts.HostedCluster(c.served) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
 		return
@@ -151,11 +151,11 @@ func (c *change) lostCluster() {
 	if c.hosted.Name != "" {
 		serves = "HostedCluster " + c.hosted.String()
 	}
-	c.lose(c.presentVMs(), "their leases, names and connection to the control plane",
+	c.addLoss(c.presentVMs(), "their leases, names and connection to the control plane",
 		fmt.Sprintf("the Infra changes from HostedCluster %s to %s", c.served, serves))
 }
 
-// lostNetwork returns what VMs lose that are attached to the present network of the Infra and not to its new one.
+// lostNetwork adds the losses of VMs on the Infra's present network that are not attached to its new network.
 func (c *change) lostNetwork() {
 	if c.before == nil || c.is.Networks.Same(networkOf(c.before), c.network()) {
 		return
@@ -163,22 +163,22 @@ func (c *change) lostNetwork() {
 	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
 		return len(read.MachineInterfaces(u, c.is.Networks, c.network())) == 0
 	})
-	c.lose(left, "DHCP, DNS and the proxy", fmt.Sprintf(
+	c.addLoss(left, "DHCP, DNS and the proxy", fmt.Sprintf(
 		"spec.networkConfig.networkAttachmentDefinition changes from %s to %s, to which they are not attached", networkOf(c.before), c.network()))
 }
 
-// changedNetwork returns what VMs lose if the NetworkAttachmentDefinition of the Infra has been changed since the last setup: the pods
-// would move to the network that it now describes.
+// changedNetwork adds the losses of VMs if the Infra's NetworkAttachmentDefinition has changed since the last setup, so that oooi's pods
+// would move to another network.
 func (c *change) changedNetwork() {
 	now := c.is.Networks[c.network()]
 	if c.before == nil || networkOf(c.before) != c.network() || now == "" || c.podNetwork == "" || c.podNetwork == now {
 		return
 	}
-	c.lose(c.presentVMs(), "DHCP, DNS and the proxy, unless they move, too",
-		fmt.Sprintf("NetworkAttachmentDefinition %s has been changed: it describes %s, and oooi's pods are on %s", c.network(), now, c.podNetwork))
+	c.addLoss(c.presentVMs(), "DHCP, DNS and the proxy, unless they move, too",
+		fmt.Sprintf("NetworkAttachmentDefinition %s has been changed and now describes %s, but oooi's pods are on %s", c.network(), now, c.podNetwork))
 }
 
-// unselectedVMs returns which VMs DHCP selects before the change and not after it.
+// unselectedVMs adds VMs that DHCP selects before the change and not after it.
 func (c *change) unselectedVMs() {
 	if c.before == nil || c.served != c.hosted || !c.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
 		return
@@ -187,11 +187,11 @@ func (c *change) unselectedVMs() {
 	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
 		return was.Matches(labels.Set(u.GetLabels())) && !is.Matches(labels.Set(u.GetLabels()))
 	})
-	c.lose(left, "their leases", "spec.infraComponents.dhcp.vmSelector does not select them")
+	c.addLoss(left, "their leases", "spec.infraComponents.dhcp.vmSelector does not select them")
 }
 
-// vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector. An invalid
-// selector, which render refuses, selects none.
+// vmSelector selects the VMs that an Infra's DHCP serves: by default, the hosted cluster's VMs. An invalid selector, which render
+// rejects, selects none.
 func vmSelector(s *site.Site) labels.Selector {
 	dhcp, cluster := s.Infra.Spec.InfraComponents.DHCP, s.Cluster
 	switch {

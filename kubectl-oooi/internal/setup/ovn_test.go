@@ -30,7 +30,7 @@ func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
 	}
 }
 
-// checkOVN renders the example on a network, and checks that OVN-Kubernetes admits its pods. proxies replaces the
+// checkOVN renders the example on a network, and checks that OVN-Kubernetes accepts its pods. proxies replaces the
 // proxy of the example, unless it is empty.
 func checkOVN(t *testing.T, network, proxies string) {
 	t.Helper()
@@ -71,7 +71,7 @@ func checkOVN(t *testing.T, network, proxies string) {
 		if _, err := lab.PortOf(definitions[s.Namespace+"/"+s.Name], s); err != nil {
 			t.Errorf("%s: OVN-Kubernetes refuses %+v on %s: %v", set.Name, s, definitions[s.Namespace+"/"+s.Name], err)
 		}
-		// The pod's addresses: those of the port, or those that xdsd hold adds to a port without port security.
+		// The pod's addresses: the port's addresses, or addresses that xdsd hold adds to a port without port security.
 		own := s.IPs
 		for _, c := range set.Spec.Template.Spec.Containers {
 			if c.Name == "holder" {

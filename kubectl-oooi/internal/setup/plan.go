@@ -21,26 +21,26 @@ import (
 // A Plan has the objects that setup applies for an Infra or a standalone ProxyServer.
 type Plan struct {
 	Infra *v1alpha1.Infra
-	// Standalone is set for a ProxyServer without an Infra. Infra is then derived from it, and not applied.
+	// Standalone is set for a ProxyServer without an Infra. Infra is then derived from the ProxyServer, and not applied.
 	Standalone bool
 	// Kept are the kinds of objects that are left unchanged if they exist, as in Known.
 	Kept []string
-	// Objects are the objects to apply, in the order of the output of kustomize. YAML is that output.
+	// Objects are the objects to apply, in kustomize's order. YAML is kustomize's output.
 	Objects []*unstructured.Unstructured
 	YAML    []byte
-	// Overlay has the files of the kustomization that the objects are built from, by name.
+	// Overlay has the files of the kustomization from which the objects are built, by name.
 	Overlay map[string][]byte
 	// Warnings are problems that do not prevent setup.
 	Warnings []string
 
 	present
 	site         *site.Site // after the change
-	image        string     // the default one, with xdsd
+	image        string     // the default image, with xdsd
 	newResolvers []string   // upstream resolvers that the change adds
-	poolNetwork  string     // the network to add to NodePools, if Multus isolates namespaces and none has it
+	poolNetwork  string     // the network to add to NodePools, if Multus isolates namespaces and no NodePool uses the network
 }
 
-// Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
+// Make validates the input and renders the objects. The error lists all problems, one on each line. Make
 // clears images of the earlier operator in k.Infra, with a warning in the plan.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	c, errs := k.change(images), k.invalidImages(images)
@@ -65,7 +65,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	}
 	at := k.Infra.Namespace
 	if len(errs) > 0 && k.discovered && k.live.Get(site.Namespaces, "", at) == nil && k.live.Unread(site.Namespaces, at) == "" {
-		// the others follow from it
+		// the other errors are consequences
 		return nil, fmt.Errorf("namespace %s of %s does not exist; correct the namespace, or create it first",
 			k.Infra.Namespace, k.ref())
 	}
@@ -113,8 +113,8 @@ func SharedObjects(images render.Images, virtualIngress bool) ([]byte, error) {
 	return text, err
 }
 
-// controlResources returns the resources of control: those that the Infra sets, else those of the first other one that does,
-// else nil. conflict is an Infra that sets others than this one: each setup would replace control's pods.
+// controlResources returns control's resources from the Infra, else from the first other Infra that sets them, else nil. conflict is an
+// Infra that sets different resources, so that each setup would replace control's pods.
 func (c *change) controlResources() (resources *corev1.ResourceRequirements, conflict string) {
 	given := func(i *v1alpha1.Infra) *corev1.ResourceRequirements {
 		return cmp.Or(i.Spec.InfraComponents.Control, &v1alpha1.InfraControl{}).Resources
@@ -134,8 +134,8 @@ func (c *change) input() *render.Input {
 	server := cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{})
 	in := &render.Input{
 		Infra: c.Infra, Written: c.Written, ProxyServer: c.WrittenProxyServer, Snapshot: c.is.Snapshot, Images: c.images, OpenShift: c.OpenShift,
-		Management: c.is.Facts.Management(), Sets: c.sets, Attachment: c.attachment, OwnAttachment: c.MakeNetwork != nil || c.ownNetwork(),
-		HostedCluster: c.hosted, ControlPlane: c.controlPlaneNamespace(), MachineNamespace: c.is.OwnVMNamespace(), ProxySpec: server.Spec,
+		Management: c.is.Facts.Management(), Sets: c.sets, Attachment: c.attachment, OwnAttachment: c.MakeNetwork != nil || c.ownsNetwork(),
+		HostedCluster: c.hosted, ControlPlane: c.controlPlaneNamespace(), MachineNamespace: c.is.SeparateVMNamespace(), ProxySpec: server.Spec,
 	}
 	for _, hc := range c.is.Facts.List(site.HostedClusters, "") {
 		namespace := model.ControlPlaneNamespace(hc.GetNamespace(), hc.GetName())
@@ -148,8 +148,8 @@ func (c *change) input() *render.Input {
 	return in
 }
 
-// controlPlaneNamespace returns the namespace of the hosted cluster's control plane; empty if it does not exist, or if it is
-// unknown which of several candidates is meant, until one of them exists.
+// controlPlaneNamespace returns the namespace of the hosted cluster's control plane; empty if it does not exist, or if there are several
+// candidates and none of them exists.
 func (c *change) controlPlaneNamespace() string {
 	several := len(c.Infra.Spec.NamedHostedCluster().Candidates(c.Infra.Namespace)) > 1
 	if c.hosted.Name == "" || !c.ControlPlane || several && c.is.Facts.HostedCluster(c.hosted) == nil {
@@ -158,8 +158,8 @@ func (c *change) controlPlaneNamespace() string {
 	return c.is.ControlPlaneNamespace()
 }
 
-// Advice returns what the user has to do after setup, as lines to print: set spec.services of a HostedCluster that does
-// not exist yet, run setup again once it exists, or add the network to NodePools. It is empty if no action is required.
+// Advice returns the user's next steps after setup, as lines to print: set spec.services of a HostedCluster that does not exist yet, run
+// setup again once it exists, or add the network to NodePools. It is empty if there are none.
 func (p *Plan) Advice() (text string) {
 	switch cluster := p.site.Cluster; {
 	case p.Standalone || cluster != nil && cluster.Kind == read.HostedClusterKind.Kind:

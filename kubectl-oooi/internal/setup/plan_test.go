@@ -44,7 +44,7 @@ func TestPlanOfClusters(t *testing.T) {
 			demo.CreationTimestamp = metav1.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC)
 			demo.Spec.DNS.BaseDomain = "apps.lab.example.com"
 			return &older
-		}, nil, "the domain lies in an apps domain of HostedCluster clusters/lab, which is older", "demo.apps.lab.example.com\n"},
+		}, nil, "the domain is part of an apps domain of HostedCluster clusters/lab, which is older", "demo.apps.lab.example.com\n"},
 		{"with a younger cluster in its apps domain", func(demo *objects.HostedCluster) *objects.HostedCluster {
 			younger := *demo
 			younger.Name, younger.Spec.DNS.BaseDomain = "lab", "apps.demo.example.com"
@@ -90,7 +90,7 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	}
 }
 
-// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a zone of its own. Names in
+// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a separate zone. Names in
 // these zones are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
 func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
 	known := exampleKnown(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// A Verb is what applying a plan does to an object, as kubectl prints it.
+// A Verb is the effect of a plan on an object, as kubectl prints it.
 type Verb string
 
 // Verbs of an ObjectChange.
@@ -24,11 +24,11 @@ const (
 	Deleted    Verb = "deleted"
 )
 
-// An ObjectChange is what applying a plan does to one object.
+// An ObjectChange is the effect of a plan on one object.
 type ObjectChange struct {
 	inventory.Entry
 	Verb Verb
-	// Live is the present object, nil for a created one. Merged is the object after the change, nil for a deleted one.
+	// Live is the object before the change; nil if it is created. Merged is the object after the change; nil if it is deleted.
 	Live, Merged *unstructured.Unstructured
 	// Pods names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet, and one
 	// text for all pods of a Deployment.
@@ -36,8 +36,8 @@ type ObjectChange struct {
 	// Shared is set for objects that all Infras of a cluster share.
 	Shared bool
 
-	rendered *unstructured.Unstructured // to apply; nil for a deleted one
-	restart  bool                       // its pods have tokens of a ServiceAccount that was deleted
+	rendered *unstructured.Unstructured // to apply; nil for a deleted object
+	restart  bool                       // the pods' tokens belong to a deleted ServiceAccount
 }
 
 // applied reports whether a rollout applies or deletes the object.
@@ -48,11 +48,10 @@ func (c *ObjectChange) applied() bool {
 // ofWorkload reports whether the change applies a workload.
 func (c *ObjectChange) ofWorkload() bool { return c.Verb != Deleted && isWorkload(c.rendered) }
 
-// Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
-// deletes. It changes nothing in the cluster. Objects whose kind or namespace does not exist yet are returned as
-// rendered, without the API server's defaults. It returns an error if Apply would refuse the plan because of a
-// downgrade, of objects that setup did not create or of an Infra that is being deleted, or if the API server refuses an
-// object.
+// Preview returns the changes of each object, in the order in which a plan is applied, and then deletions. It changes nothing in
+// the cluster. Objects whose kind or namespace does not exist yet are returned as rendered, without the API server's defaults. It
+// returns an error if Apply would reject the plan because of a downgrade, objects that setup did not create or an Infra that is being
+// deleted, or if the API server rejects an object.
 func (a *Applier) Preview(ctx context.Context, p *Plan) ([]*ObjectChange, error) {
 	a.previews = true
 	changes, err := a.compare(ctx, p)
@@ -77,8 +76,8 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 	return list, nil
 }
 
-// LastApplied returns the Infra or standalone ProxyServer, as it is in the cluster and as setup applied it in the last deployed
-// revision, and the time of that revision, after Preview. An object that does not exist, or no revision has, is nil.
+// LastApplied returns the live Infra or standalone ProxyServer, the one in the last deployed revision, and that revision's time. An
+// object that does not exist, or that no revision contains, is nil. LastApplied must be called after Preview.
 func (a *Applier) LastApplied(p *Plan, changes []*ObjectChange) (live, applied *unstructured.Unstructured, at time.Time) {
 	if good := a.history.last(StatusDeployed); good != nil {
 		applied, at = p.owner(good.Objects), good.Created()
@@ -97,7 +96,7 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(strip(a).Object, strip(b).Object)
 }
 
-// restartForTokens marks the workloads whose ServiceAccount is created again: the API server refuses tokens of the deleted one.
+// restartForTokens marks the workloads whose ServiceAccount is created again: the API server rejects tokens of the deleted one.
 func restartForTokens(changes []*ObjectChange) {
 	created := map[client.ObjectKey]bool{}
 	for _, c := range changes {
@@ -119,7 +118,7 @@ func template(workload *unstructured.Unstructured) any {
 	return t
 }
 
-// pods returns the name of a StatefulSet's pod, and for a Deployment one text for all pods.
+// pods returns the names of a StatefulSet's pods, or one text for all pods of a Deployment.
 func pods(workload *unstructured.Unstructured) []string {
 	switch workload.GetKind() {
 	case "Deployment":

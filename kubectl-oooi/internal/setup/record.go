@@ -34,21 +34,21 @@ const (
 	StatusFailed     = "failed"     // the revision did not work, and setup restored the deployed one
 )
 
-// A Record is one revision of an Infra or standalone ProxyServer: what one setup applied. It is stored in a Secret of namespace
-// oooi-system. It is not in the Infra's namespace: setup applies its objects with the rights of the user who runs setup, so that
-// users who may write it must have these rights, too.
+// A Record is one revision of an Infra or standalone ProxyServer: the objects of one setup. It is stored in a Secret in namespace
+// oooi-system, not in the Infra's namespace: setup applies a record's objects with the permissions of its user, so that only users with
+// these permissions may write records.
 type Record struct {
 	// Flags are the remembered flags of the setup, and its version; nil if another client applied the objects.
 	Flags *Remembered `json:"flags,omitempty"`
-	// Objects are the objects of the Infra, without those that all Infras share, in the order in which they are applied.
+	// Objects are the objects of the Infra, without objects that all Infras share, in the order in which they are applied.
 	Objects []*unstructured.Unstructured `json:"objects"`
 
 	// Revision counts the setups of the Infra that changed something, from 1.
 	Revision int `json:"-"`
 	// Status is one of StatusPending, StatusDeployed, StatusSuperseded and StatusFailed.
 	Status string `json:"-"`
-	// Message is why the revision failed, which one it restored, which process applies it, or why the record cannot be decoded. Such
-	// a record lacks flags and objects.
+	// Message is why the revision failed, which revision it restored, which process applies it, or why the record cannot be decoded. A
+	// record that cannot be decoded lacks flags and objects.
 	Message string `json:"-"`
 	// Secret is the Secret that has the record.
 	Secret *corev1.Secret `json:"-"`
@@ -134,7 +134,7 @@ func readHistory(ctx context.Context, c client.Client, infra types.NamespacedNam
 	return &history{client: c, infra: infra, records: records}, err
 }
 
-// last returns the latest record of a status, or of any if it is empty; nil if there is none.
+// last returns the latest record with a status, or with any status if status is empty; nil if there is none.
 func (h *history) last(status string) *Record {
 	for _, r := range slices.Backward(h.records) {
 		if status == "" || r.Status == status {
@@ -186,7 +186,7 @@ func (h *history) set(ctx context.Context, r *Record, status, message string) er
 	before := r.Secret.DeepCopy()
 	r.Secret.Labels[labelStatus], r.Secret.Annotations = status, map[string]string{annotationMessage: message}
 	if err := h.client.Patch(ctx, r.Secret, client.MergeFrom(before), client.FieldOwner(Manager)); err != nil {
-		return fmt.Errorf("storing that revision %d of %s is %s: %w", r.Revision, h.infra, status, err)
+		return fmt.Errorf("storing status %[3]s of revision %[1]d of %[2]s: %[4]w", r.Revision, h.infra, status, err)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (h *history) deploy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// prune deletes all records but the last maxRecords, the last deployed one, and the last one that was superseded.
+// prune deletes all records except the last maxRecords, the last deployed and the last superseded one.
 func (h *history) prune(ctx context.Context) error {
 	var errs []error
 	for _, r := range h.records[:max(0, len(h.records)-maxRecords)] {
@@ -227,15 +227,15 @@ func (h *history) drop(ctx context.Context) error {
 	return nil
 }
 
-// objects returns the objects of the record. It returns an error if one is of a kind that setup does not render, or does not
-// belong to the Infra: the record was not written by setup.
+// objects returns the objects of the record. It returns an error if an object's kind is not rendered by setup, or if an object does not
+// belong to the Infra: setup did not write the record.
 func (r *Record) objects() ([]*unstructured.Unstructured, error) {
 	if r.invalid != nil {
 		return nil, r.invalid
 	}
 	for _, o := range r.Objects {
 		if !inventory.Owned(o, r.infra) {
-			return nil, fmt.Errorf("revision %d of %s has %s, which setup does not create for it", r.Revision, r.infra, inventory.Of(o))
+			return nil, fmt.Errorf("revision %d of %s contains %s, which setup does not create", r.Revision, r.infra, inventory.Of(o))
 		}
 	}
 	return r.Objects, nil

@@ -19,7 +19,7 @@ func TestFlagsOfAnotherInfra(t *testing.T) {
 	}}, nil))
 	flags, err := (&history{client: c, infra: types.NamespacedName{Namespace: "clusters", Name: "demo"}}).flagsOfOthers(t.Context())
 	lab.Must(t, err)
-	if flags.Of != "clusters/other" || flags.Image != "mirror/oooi:1" || !slices.Equal(flags.Given, []string{FlagImage}) {
+	if flags.Source != "clusters/other" || flags.Image != "mirror/oooi:1" || !slices.Equal(flags.Given, []string{FlagImage}) {
 		t.Errorf("%+v", flags)
 	}
 }

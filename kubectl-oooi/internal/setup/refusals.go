@@ -19,12 +19,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// severity is what setup does about a problem.
+// severity is how setup handles a problem.
 type severity int
 
 const (
-	refused severity = iota // setup refuses the change
-	loss                    // setup refuses the change, unless AllowLoss is set
+	refused severity = iota // setup rejects the change
+	loss                    // setup rejects the change unless AllowLoss is set
 	warning
 )
 
@@ -51,17 +51,17 @@ var checks = []func(*change){
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
 }
 
-// fatalReasons are the reasons of problems for which setup refuses an Infra: the Infra would not work, or would
+// fatalReasons are the reasons of problems for which setup rejects an Infra: the Infra would not work, or would
 // disturb others.
 var fatalReasons = []model.Reason{
 	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing,
 	model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonControllerConflict,
 }
 
-// expectedReasons are the reasons of problems that setup, or control after it, resolves.
+// expectedReasons are the reasons of problems that setup or, later, control resolves.
 var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
-// modelProblems returns the problems that the model finds in the Infra and the ProxyServer. Those of an Infra's ProxyServer are
+// modelProblems adds the problems that the model finds in the Infra and the ProxyServer. Problems of an Infra's ProxyServer are
 // warnings, unless the change adds them.
 func (c *change) modelProblems() {
 	conflicts, own := c.newConflicts(), c.ref()
@@ -76,7 +76,7 @@ func (c *change) modelProblems() {
 		case p.Reason == model.ReasonHostedClusterNotFound:
 			c.missingHostedCluster(text)
 		case p.Reason == model.ReasonProxyServiceMissing && c.discovered && c.is.ForeignService() != "":
-			c.refuse("spec.infraComponents.proxy.internalProxyService: %s; create it first, or remove the field to use the proxy's own Service", p.Message)
+			c.refuse("spec.infraComponents.proxy.internalProxyService: %s; create it first, or remove the field to use the proxy's Service", p.Message)
 		case slices.Contains(fatalReasons, p.Reason):
 			c.refuse("%s", text)
 		case !slices.Contains(expectedReasons, p.Reason):
@@ -93,16 +93,16 @@ func (c *change) serverRef() model.Ref {
 	return model.Ref{Kind: read.ProxyServerKind.Kind, Namespace: c.ProxyServer.Namespace, Name: c.ProxyServer.Name}
 }
 
-// missingHostedCluster refuses an Infra whose HostedCluster does not exist, unless the Infra defines the names to serve until it
-// does. That exception does not apply if a HostedCluster of that name is in the Infra's own namespace: then the namespace of the
-// reference is most likely wrong.
+// missingHostedCluster rejects an Infra whose HostedCluster does not exist, unless the Infra defines the names to serve until it
+// exists. The exception does not apply if a HostedCluster with this name exists in the Infra's namespace: then the reference's namespace
+// is most likely wrong.
 func (c *change) missingHostedCluster(text string) {
 	named := c.is.Facts.Named(c.Infra)
 	switch {
 	case named.Name == "":
 		c.warn("%s", text)
 	case c.before != nil && c.served != named && c.is.Facts.HostedCluster(c.served) != nil:
-		c.refuse("%s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra "+
+		c.refuse("%s; the Infra serves HostedCluster %s, which would lose DNS and the proxy: create the new HostedCluster first, or delete the Infra "+
 			"with teardown", text, c.served)
 	case c.is.Facts.HostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
 		c.refuse("%s", text)
@@ -114,9 +114,9 @@ func (c *change) missingHostedCluster(text string) {
 	}
 }
 
-// newConflicts returns the name conflicts that a change of the Infra or of its ProxyServer adds. The names and ports may
-// be served now, and the change would end that. It returns none if the change removes as many as it adds: that may be
-// one backend, whose index changes.
+// newConflicts adds the name conflicts that a change of the Infra or of its ProxyServer introduces. The change may interrupt names and
+// ports that are served now. It adds none if the change removes as many conflicts as it introduces: this may be a backend whose index
+// changes.
 func (c *change) newConflicts() []model.Problem {
 	conflicts := func(s *model.Snapshot) []model.Problem {
 		return slices.DeleteFunc(slices.Clone(s.Problems), func(p model.Problem) bool {
@@ -130,7 +130,7 @@ func (c *change) newConflicts() []model.Problem {
 	return slices.DeleteFunc(conflicts(c.is.Snapshot), func(p model.Problem) bool { return slices.Contains(c.was.Snapshot.Problems, p) })
 }
 
-// lostRoutes returns each name that the proxy routes to a Service, and that the change routes to one that does not exist.
+// lostRoutes adds each name that the proxy routes to a Service, and that the change routes to a Service that does not exist.
 func (c *change) lostRoutes() {
 	server := keyOf(c.Infra)
 	if c.ProxyServer != nil {
@@ -139,13 +139,13 @@ func (c *change) lostRoutes() {
 	after, was := routesOf(c.is, server), routesOf(c.was, server)
 	for _, route := range slices.Sorted(maps.Keys(was)) {
 		if now := after[route]; now != nil && was[route].Missing == "" && now.Missing != "" {
-			c.refuse("ProxyServer %s: %s led to Service %s before the change, and now %s; create the Service first, or correct its name",
+			c.refuse("ProxyServer %s: the change moves %s from Service %s: %s; create the Service first, or correct its name",
 				server, route, was[route].Service, now.Missing)
 		}
 	}
 }
 
-// routesOf returns the upstream of each route of a ProxyServer, "namespace/name", of a site, which may be nil, by "name:port", with
+// routesOf returns the upstream of each route of ProxyServer "namespace/name" of a site, which may be nil, by "name:port", with
 // "/UDP" for UDP.
 func routesOf(s *site.Site, server string) map[string]*model.Upstream {
 	all := map[string]*model.Upstream{}
@@ -167,8 +167,8 @@ func routesOf(s *site.Site, server string) map[string]*model.Upstream {
 	return all
 }
 
-// rejectedVMs returns an error if Multus rejects the pods of all NodePools and VMs on the Infra's network, and a warning if it
-// rejects those of some, or would reject those of the first NodePool.
+// rejectedVMs adds an error if Multus rejects the pods of all NodePools and VMs on the Infra's network, and a warning if Multus
+// rejects some of them, or would reject the first NodePool's pods.
 func (c *change) rejectedVMs() {
 	rejected := c.isolation.Rejected(c.refs)
 	switch {
@@ -181,8 +181,8 @@ func (c *change) rejectedVMs() {
 	}
 }
 
-// movedAddresses refuses to move an address from one workload to another, if both are kept: the new pod would start before
-// the old one ends, so that two pods use the address.
+// movedAddresses rejects moving an address from one workload to another if both are kept: the new pod would start before
+// the old one terminates, so that two pods use the address.
 func (c *change) movedAddresses() {
 	after := render.Addresses(c.Infra, c.sets)
 	kept := slices.Concat(slices.Collect(maps.Values(after))...)
@@ -199,7 +199,7 @@ func (c *change) movedAddresses() {
 	}
 }
 
-// leasedAddresses returns each new address of a component that a client of DHCP has.
+// leasedAddresses adds each new address of a component that is leased to a DHCP client.
 func (c *change) leasedAddresses() {
 	after, before := render.Addresses(c.Infra, c.sets), map[netip.Addr][]string{}
 	if c.before != nil {
@@ -213,8 +213,8 @@ func (c *change) leasedAddresses() {
 	}
 }
 
-// secondDHCP returns the other Infras of the same HostedCluster that serve DHCP to the same VMs: each of the two servers would
-// refuse the addresses that the other one has leased.
+// secondDHCP adds the other Infras of the same HostedCluster that serve DHCP to the same VMs: each server would reject addresses that
+// the other one has leased.
 func (c *change) secondDHCP() {
 	cluster := c.is.Facts.Named(c.Infra)
 	for _, other := range c.otherInfras() {
@@ -226,8 +226,8 @@ func (c *change) secondDHCP() {
 	}
 }
 
-// withoutVMs returns why DHCP could not find the VMs of the Infra's HostedCluster: it reads VirtualMachineInstances of this
-// cluster.
+// withoutVMs adds a problem if DHCP cannot find the VMs of the Infra's HostedCluster, because it reads VirtualMachineInstances of this
+// cluster only.
 func (c *change) withoutVMs() {
 	hc, dhcp := c.is.Facts.HostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
 	switch {
@@ -237,15 +237,15 @@ func (c *change) withoutVMs() {
 			"and DHCP serves VMs of this cluster; deploy DHCP in the cluster with the VMs and set spec.infraComponents.dhcp.enabled to false here, or list "+
 			"the VMs' MAC addresses in spec.infraComponents.dhcp.hosts", c.hosted)
 	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
-		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled "+
-			"to false, list the hosts in hosts, or set vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only KubeVirt VMs; set spec.infraComponents.dhcp.enabled "+
+			"to false, list the hosts in hosts, or set vmSelector if the nodes are KubeVirt VMs in this cluster", c.hosted, hc.Spec.Platform.Type)
 	}
 }
 
-// unreachableRelays refuses relay agents on networks of OVN-Kubernetes, whose ports have no routes beyond the VLAN.
+// unreachableRelays rejects relay agents on OVN-Kubernetes networks, where pods lack routes beyond the VLAN.
 func (c *change) unreachableRelays() {
 	if dhcp := c.Infra.Spec.InfraComponents.DHCP; dhcp.IsEnabled() && len(dhcp.Relays) > 0 && cni.IsOVN(c.attachment) {
-		c.refuse("spec.infraComponents.dhcp.relays: NetworkAttachmentDefinition %s is of OVN-Kubernetes, which gives pods no route to relay agents outside of the "+
+		c.refuse("spec.infraComponents.dhcp.relays: in OVN-Kubernetes network %s, pods lack a route to relay agents outside of the "+
 			"VLAN; let the relay agents use addresses in networkConfig.cidr, and remove the field", c.Infra.Spec.NetworkConfig.NetworkAttachment(c.Infra.Namespace))
 	}
 }
@@ -253,7 +253,7 @@ func (c *change) unreachableRelays() {
 // operatorDeployments are the names of the Deployments of the earlier operator's releases.
 var operatorDeployments = []string{"%s-dhcp", "%s-dhcp-dhcp", "%s-dns", "%s-dns-dns", "%s-proxy", "%s-proxy-proxy", "proxy-server-%s"}
 
-// earlierOperator returns the Deployments of the earlier operator, which may use addresses of the VLAN.
+// earlierOperator adds the Deployments of the earlier operator, which may use addresses of the VLAN.
 func (c *change) earlierOperator() {
 	for _, name := range operatorDeployments {
 		u := c.live.Get(site.Deployments, c.Infra.Namespace, fmt.Sprintf(name, c.Infra.Name))
@@ -264,7 +264,7 @@ func (c *change) earlierOperator() {
 	}
 }
 
-// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS:
+// resolverLoop adds an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS, so that queries for
 // unknown names would loop.
 func (c *change) resolverLoop() {
 	for _, key := range ClusterResolvers() {
@@ -275,8 +275,8 @@ func (c *change) resolverLoop() {
 		addresses, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "clusterIPs")
 		for _, upstream := range c.Infra.Spec.NetworkConfig.DNSServers {
 			if slices.Contains(addresses, upstream) {
-				c.refuse("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for "+
-					"unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
+				c.refuse("spec.networkConfig.dnsServers: %s is the cluster's DNS (Service %s), which may forward to the Infra's DNS, so that queries for "+
+					"unknown names would loop; specify other upstream resolvers, or none to use the node's resolvers", upstream, key)
 			}
 		}
 	}
@@ -284,12 +284,12 @@ func (c *change) resolverLoop() {
 
 func (c *change) otherControlResources() {
 	if _, other := c.controlResources(); other != "" {
-		c.refuse("spec.infraComponents.control.resources: Infra %s sets others for control, which all Infras share; set the same in both, or remove the "+
-			"field of one of them", other)
+		c.refuse("spec.infraComponents.control.resources: Infra %s sets other resources for control, which all Infras share; set the same in both, or remove the "+
+			"field from one of them", other)
 	}
 }
 
-// vmNetwork returns an error if the VMs' network does not exist, cannot be created, or assigns addresses.
+// vmNetwork adds an error if the VMs' network does not exist, cannot be created, or assigns addresses.
 func (c *change) vmNetwork() {
 	nad := c.network()
 	key := parseKey(nad)
@@ -297,7 +297,7 @@ func (c *change) vmNetwork() {
 	switch {
 	case c.errAttachment != nil:
 		c.refuse("%s", c.errAttachment)
-	case c.MakeNetwork != nil && exists && !c.ownNetwork():
+	case c.MakeNetwork != nil && exists && !c.ownsNetwork():
 		c.refuse("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
 	case c.MakeNetwork == nil && !exists && c.discovered && !c.live.Served(site.NADs):
 		c.refuse("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
@@ -310,25 +310,26 @@ func (c *change) vmNetwork() {
 	}
 	ipam, err := cni.IPAM(c.attachment)
 	switch {
-	case !exists && c.MakeNetwork == nil: // refused above
+	case !exists && c.MakeNetwork == nil: // rejected above
 	case err != nil:
 		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
 	case ipam == cni.DHCPIPAM && c.Infra.Spec.InfraComponents.DHCP.IsEnabled():
-		c.refuse("NetworkAttachmentDefinition %s: %s in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address, and DHCP of the "+
-			"Infra does not answer unknown clients, so VMs would not start; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request "+
+		c.refuse("NetworkAttachmentDefinition %s: %s in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address, and the "+
+			"Infra's DHCP "+
+			"does not reply to unknown clients, so VMs would not start; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request "+
 			"their leases themselves", nad, ipam)
-	case ipam == cni.DHCPIPAM && cni.IsOVN(c.attachment): // of another DHCP server; KubeVirt does not see the addresses
+	case ipam == cni.DHCPIPAM && cni.IsOVN(c.attachment): // another DHCP server assigns the addresses; KubeVirt does not see them
 	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):
-		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its "+
-			"own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
+		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, which KubeVirt's DHCP server would offer to "+
+			"VMs; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	case c.MakeNetwork != nil && !c.MakeNetwork.ForMachines():
-		c.warn("VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge " +
+		c.warn("VMs that KubeVirt bridges to macvlan receive no packets: a macvlan interface accepts only its MAC address. Connect VMs to the VLAN by a bridge " +
 			"or OVN-Kubernetes; pods can use macvlan")
 	}
 }
 
-// ownNetwork reports whether setup created the VMs' network for this Infra.
-func (c *change) ownNetwork() bool {
+// ownsNetwork reports whether setup created the VMs' network for this Infra.
+func (c *change) ownsNetwork() bool {
 	key := parseKey(c.network())
 	u := c.live.Get(site.NADs, key.Namespace, key.Name)
 	return u != nil && u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(c.Infra)

@@ -24,8 +24,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Remembered has the values of the remembered flags in the last successful setup of an Infra; before one has succeeded,
-// those in its last setup. A value is either given or the default.
+// Remembered has the values of the remembered flags in an Infra's last successful setup or, if none has succeeded, in its last setup.
+// Values are given or defaults.
 type Remembered struct {
 	// Version is the version of the plugin, such as "v1.2.3", or "(devel)" for a build without a version; empty if it
 	// is unknown.
@@ -33,18 +33,17 @@ type Remembered struct {
 	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`
 	EnvoyImage string `json:"envoyImage,omitempty"`
-	// Registry is the registry from which the default images are pulled; empty for their own. PullSecret is the Secret
-	// with credentials of registries; empty for none.
+	// Registry is the registry from which default images are pulled; empty for their original registries. PullSecret is the Secret with
+	// registry credentials; empty for none.
 	Registry   string `json:"registry,omitempty"`
 	PullSecret string `json:"imagePullSecret,omitempty"`
-	// Given are the names of the remembered flags that were given. Their values are kept, even by a plugin with other
-	// defaults.
+	// Given are the names of the remembered flags that were given. A plugin with other defaults keeps their values.
 	Given []string `json:"given,omitempty"`
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
-	// Of is the Infra whose flags these are, if the Infra to set up is new; empty otherwise.
-	Of string `json:"-"`
+	// Source is the Infra from which a new Infra takes the flags; empty otherwise.
+	Source string `json:"-"`
 }
 
 // Names of the flags that setup remembers.
@@ -60,7 +59,7 @@ const (
 // A RememberedFlag is a flag that setup remembers.
 type RememberedFlag struct {
 	Name  string
-	reset string // the value that resets the flag; the empty one resets each
+	reset string // the value that resets the flag; the empty value resets every flag
 	value func(*Remembered) *string
 }
 
@@ -74,16 +73,15 @@ var RememberedFlags = []RememberedFlag{
 	{FlagClusterDNS, "print", func(r *Remembered) *string { return &r.ClusterDNS }},
 }
 
-// ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup (nil
-// for none), and the default images of this version of the plugin. The value "" resets any flag, "auto" resets
-// --openshift, and "print" resets --cluster-dns. Without a default image, Image is that of the previous setup; it is empty
-// if there is none. ResolveFlags also returns a line to print for each flag that is not given and whose value is an earlier one
-// instead of the default, or changes. It does not set Version.
+// ResolveFlags returns the flags to use and to remember, from the given flags by name, the flags of the previous setup (nil for none),
+// and the default images of this version of the plugin. The value "" resets any flag, "auto" resets --openshift, and "print" resets
+// --cluster-dns. Without a default image, Image is the previous setup's image; it is empty if there is none. ResolveFlags also returns a
+// line to print for each flag that is not given and keeps an earlier value instead of the default, or changes. It does not set Version.
 func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{Image: defaults.Oooi, EnvoyImage: defaults.Envoy}
 	source := "kept from the previous setup"
-	if before != nil && before.Of != "" {
-		source = "that of " + before.Of + ", which was set up last"
+	if before != nil && before.Source != "" {
+		source = "taken from " + before.Source + ", which was set up last"
 	}
 	var lines []string
 	for _, flag := range RememberedFlags {
@@ -105,7 +103,7 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 		case fallback == "" && flag.Name == FlagImage:
 			*value = earlier
 			lines = append(lines, fmt.Sprintf("--%s %s is %s, because this kubectl-oooi is not a release", flag.Name, earlier, source))
-		case earlier != fallback && before.Of == "" && before.Registry == now.Registry: // else --registry changes the image
+		case earlier != fallback && before.Source == "" && before.Registry == now.Registry: // otherwise --registry changes the image
 			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", flag.Name, earlier, fallback))
 		}
 	}
@@ -117,14 +115,14 @@ func (r *Remembered) Images() render.Images {
 	return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage, PullSecret: r.PullSecret}
 }
 
-// UsesOpenShift reports whether setup renders for OpenShift: as --openshift says, or as detected if it is auto.
+// UsesOpenShift reports whether setup renders for OpenShift: the value of --openshift or, if auto, whether OpenShift was detected.
 func (r *Remembered) UsesOpenShift(detected bool) bool {
 	return r.OpenShift == "true" || r.OpenShift != "false" && detected
 }
 
-// recall returns the remembered flags of an Infra. Without them, they are the images of its workloads, which a GitOps tool may
-// have applied. For a new Infra, they are the flags of the last setup of any Infra, without --cluster-dns. The result is nil if
-// there was none, or if reading it is forbidden.
+// recall returns the remembered flags of an Infra. If there are none, it returns the images of the Infra's workloads, which a GitOps tool
+// may have applied. For a new Infra, it returns the flags of the last setup of any Infra, without --cluster-dns. It returns nil if there
+// was no setup, or if reading its record is forbidden.
 func (h *history) recall(ctx context.Context, infra *v1alpha1.Infra) (*Remembered, error) {
 	r, err := h.flags(ctx)
 	if r == nil && err == nil {
@@ -139,8 +137,8 @@ func (h *history) recall(ctx context.Context, infra *v1alpha1.Infra) (*Remembere
 	return r, err
 }
 
-// flags returns the flags of the last deployed revision, or of the last one if none was deployed, or those that a version without
-// records has stored; nil if there are none.
+// flags returns the flags of the last deployed revision, or of the last revision if none was deployed, or the flags that a version
+// without records has stored; nil if there are none.
 func (h *history) flags(ctx context.Context) (*Remembered, error) {
 	for _, r := range []*Record{h.last(StatusDeployed), h.last("")} {
 		if r != nil && (r.Flags != nil || r.invalid != nil) {
@@ -176,8 +174,8 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 	return flags.Version, nil
 }
 
-// runningImages returns the images of an Infra's StatefulSets, without those that the Infra specifies, as given flags if they
-// are not of the release's repository; nil if it has no StatefulSets.
+// runningImages returns the images of an Infra's StatefulSets, without images that the Infra specifies. Images outside of the release's
+// repository count as given flags. The result is nil without StatefulSets.
 func (h *history) runningImages(ctx context.Context, infra *v1alpha1.Infra) (*Remembered, error) {
 	list := &appsv1.StatefulSetList{}
 	if err := h.client.List(ctx, list, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
@@ -197,7 +195,7 @@ func (h *history) runningImages(ctx context.Context, infra *v1alpha1.Infra) (*Re
 				flag, image, repository = FlagEnvoyImage, &r.EnvoyImage, defaults.Envoy
 			}
 			*image, found = c.Image, true
-			if Repository(c.Image) != Repository(repository) && !slices.Contains(r.Given, flag) { // otherwise it is the default of another release
+			if Repository(c.Image) != Repository(repository) && !slices.Contains(r.Given, flag) { // otherwise the image is the default of another release
 				r.Given = append(r.Given, flag)
 			}
 		}
@@ -217,7 +215,7 @@ func (h *history) flagsOfOthers(ctx context.Context) (*Remembered, error) {
 	}
 	newest := slices.MaxFunc(records, func(a, b *Record) int { return a.Created().Compare(b.Created()) })
 	flags := *newest.Flags
-	flags.Of = newest.infra.String()
+	flags.Source = newest.infra.String()
 	flags.Given = slices.DeleteFunc(flags.Given, func(name string) bool { return name == FlagClusterDNS })
 	return &flags, err
 }
@@ -235,7 +233,7 @@ func Repository(image string) string {
 // on the Deployments of control and of the VirtualIngress controller.
 const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
 
-// Older reports whether version a of the plugin is older than b. It is false if one of them is not a version.
+// Older reports whether version a of the plugin is older than b; false if one of them is not a version.
 func Older(a, b string) bool {
 	one, err1 := version.ParseSemantic(a)
 	other, err2 := version.ParseSemantic(b)
@@ -243,10 +241,10 @@ func Older(a, b string) bool {
 }
 
 // stampVersion sets AnnotationVersion on the plan's shared CRDs and Deployments.
-func (p *Plan) stampVersion(of string) {
+func (p *Plan) stampVersion(version string) {
 	for _, o := range p.Objects {
 		if kind := o.GetKind(); (kind == "CustomResourceDefinition" || kind == "Deployment") && p.shared(o) {
-			_ = unstructured.SetNestedField(o.Object, of, "metadata", "annotations", AnnotationVersion) // rendered as a map
+			_ = unstructured.SetNestedField(o.Object, version, "metadata", "annotations", AnnotationVersion) // rendered as a map
 		}
 	}
 }
@@ -269,7 +267,7 @@ func (a *Applier) checkVersion(changes []*ObjectChange) error {
 	if newest == a.Remember.Version || a.AllowDowngrade {
 		return nil
 	}
-	return fmt.Errorf("kubectl-oooi %s deployed the Infra or objects that all Infras share, and this is %s; use %[1]s or later, or --allow-downgrade to "+
+	return fmt.Errorf("kubectl-oooi %s deployed the Infra or objects that all Infras share, but this is %s; use %[1]s or later, or --allow-downgrade to "+
 		"downgrade CustomResourceDefinitions, control and workloads",
 		newest, a.Remember.Version)
 }
@@ -295,7 +293,7 @@ func specifiedImages(infra *v1alpha1.Infra) []specifiedImage {
 }
 
 // invalidImages returns an error for each invalid image reference, with its field or flag. The API server does not
-// validate these, and the kubelet cannot pull them.
+// validate image references, and the kubelet cannot pull invalid ones.
 func (k *Known) invalidImages(images render.Images) []error {
 	references := append(specifiedImages(k.Infra), specifiedImage{"--image", images.Oooi}, specifiedImage{"--envoy-image", images.Envoy})
 	if server := k.ProxyServer; server != nil {
@@ -326,13 +324,13 @@ func CheckRegistry(registry string) error {
 		return nil
 	}
 	if _, err := reference.ParseNamed(MirroredImage("image", registry)); err != nil {
-		return fmt.Errorf("want HOST[:PORT][/PATH], for instance registry.example.com/oooi: %w", err)
+		return fmt.Errorf("must be HOST[:PORT][/PATH], such as registry.example.com/oooi: %w", err)
 	}
 	return nil
 }
 
-// MissingPullSecret returns a warning for each namespace of the plan's pods without the pull secret. It returns none
-// without the right to read Secrets.
+// MissingPullSecret returns a warning for each namespace of the plan's pods without the pull secret; none if the user may not read
+// Secrets.
 func (p *Plan) MissingPullSecret(ctx context.Context, c client.Client, name string) []string {
 	if name == "" {
 		return nil

@@ -79,7 +79,7 @@ func TestOtherResourcesOfControl(t *testing.T) {
 	known := exampleKnown(t)
 	known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: limited("1Mi", "1Gi")}
 	known.files = append(known.files, objectOf(site.Infras, withControl("other", limited("1Mi", "2Gi"))))
-	const want = "spec.infraComponents.control.resources: Infra clusters/other sets others for control, which all Infras share; set the same in both, or remove the field of one of them"
+	const want = "spec.infraComponents.control.resources: Infra clusters/other sets other resources for control, which all Infras share; set the same in both, or remove the field from one of them"
 	if _, err := Make(known, exampleImages); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Make returns %v, want %q", err, want)
 	}

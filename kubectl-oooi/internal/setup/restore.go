@@ -28,7 +28,7 @@ func (r *rollout) fail(ctx, locked context.Context, end func(status, message str
 	if err := r.restore(context.WithoutCancel(ctx), good, r.sharedBefore(), errors.Is(ctx.Err(), context.Canceled)); err != nil {
 		return errors.Join(why, fmt.Errorf("restoring revision %d: %w; run setup again", good.Revision, err), end(StatusPending, why.Error()))
 	}
-	return errors.Join(why, fmt.Errorf("everything is rolled back to revision %d; correct the cause and run setup again", good.Revision),
+	return errors.Join(why, fmt.Errorf("rolled back to revision %d; correct the cause and run setup again", good.Revision),
 		end(StatusFailed, why.Error()))
 }
 
@@ -44,7 +44,7 @@ func (r *rollout) sharedBefore() []*unstructured.Unstructured {
 }
 
 // restore applies the objects of a record and some shared objects again, and deletes the Infra's StatefulSets that the record does
-// not contain. After an interrupt it takes less time.
+// not contain. After an interrupt its deadline is shorter.
 func (a *Applier) restore(ctx context.Context, good *Record, shared []*unstructured.Unstructured, interrupted bool) error {
 	within := restoreDeadline
 	if interrupted {
@@ -74,9 +74,9 @@ func (a *Applier) restore(ctx context.Context, good *Record, shared []*unstructu
 	return back.roll(ctx)
 }
 
-// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last one was a setup that was
-// killed, it restores the last revision that was deployed. If that fails, it prints a warning: the next revision may still work. It
-// must be called before the plan is made, which depends on the objects in the cluster.
+// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last setup was killed, Recover
+// restores the last deployed revision. If this fails, it prints a warning, since the next revision may still work. It must be called
+// before the plan is made, which depends on the objects in the cluster.
 func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error {
 	h, err := waitIdle(ctx, a.Client, a.Out, infra)
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error
 	switch {
 	case unfinished == nil || unfinished.Status != StatusPending || good == nil:
 		return nil
-	case unfinished.Message == killed(commandTeardown): // nothing to go back to
+	case unfinished.Message == killed(commandTeardown): // no revision to restore
 		return h.set(ctx, unfinished, StatusFailed, unfinished.Message)
 	}
 	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", unfinished.Revision, good.Revision); err != nil {

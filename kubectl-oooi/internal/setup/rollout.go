@@ -25,9 +25,9 @@ const componentControl = "control"
 
 // rolloutOrder is the order in which components change.
 //
-// Control is first: it serves no client, its Deployment keeps the old pods until the new ones are ready, and it
-// reports whether the other components work. Then each component follows the one to which it directs clients: DNS to
-// the proxy, and DHCP to DNS.
+// Control is first: it serves no clients, its Deployment keeps the old pods until the new ones are ready, and it
+// reports whether the other components work. Each component comes after the component to which it directs clients: DNS
+// after the proxy, and DHCP after DNS.
 var rolloutOrder = []string{componentControl, v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP}
 
 const (
@@ -41,10 +41,10 @@ type rollout struct {
 	*Applier
 
 	infra types.NamespacedName
-	// changes are what the rollout does to each object; in a rollback without Live, Merged and Verb.
+	// changes are the changes of each object; in a rollback without Live, Merged and Verb.
 	changes []*ObjectChange
-	// obsolete are the present objects of the Infra that the revision does not contain. The rollout deletes the StatefulSets
-	// among them, because these have addresses of the VLAN.
+	// obsolete are the Infra's live objects that the revision does not contain. The rollout deletes obsolete StatefulSets, because they
+	// use VLAN addresses.
 	obsolete []*unstructured.Unstructured
 	// goal is untilWorking; untilApplied if nothing of the Infra serves; and in a rollback untilStable or, after Ctrl-C and without
 	// Wait, untilUnblocked.
@@ -52,7 +52,7 @@ type rollout struct {
 
 	plan *Plan        // nil in a rollback
 	pods []corev1.Pod // of the Infra before the change
-	// serving and worked have the components that have a ready pod, and that control reports to work, before the change.
+	// Before the change, the components in serving have a ready pod, and control reports that the components in worked work.
 	serving, worked map[string]bool
 	keepsBackends   condition // nil if no backend of the ProxyServer has a healthy endpoint before the change
 	holder          string    // the proxy's pod with the floating address before the change; empty if unknown
@@ -60,8 +60,8 @@ type rollout struct {
 	changed, pending bool
 }
 
-// componentOf returns the component that an object of an Infra, "namespace/name", belongs to; empty for the Infra and other
-// objects of all components.
+// componentOf returns the component of an object of the Infra "namespace/name"; empty for the Infra and other objects that all components
+// share.
 func componentOf(o *unstructured.Unstructured, infra string) string {
 	label := o.GetLabels()[v1alpha1.LabelComponent]
 	switch {
@@ -100,8 +100,8 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan, changes []*ObjectChan
 	return r, errors.Join(err, ctx.Err())
 }
 
-// findServing lists the Infra's pods, and its components that have a ready one. It finds them by their labels, because a StatefulSet
-// may have been deleted without its pods, or have another name after the change.
+// findServing lists the Infra's pods, and its components with a ready pod. It selects pods by label, because a StatefulSet may have been
+// deleted without its pods, or have another name after the change.
 func (r *rollout) findServing(ctx context.Context) error {
 	var list corev1.PodList
 	label := v1alpha1.LabelInfra
@@ -125,7 +125,7 @@ func (r *rollout) findServing(ctx context.Context) error {
 func (r *rollout) deploy(ctx context.Context) error {
 	for _, line := range Interruptions(r.changes) {
 		if _, err := fmt.Fprintln(r.Out, line); err != nil {
-			return fmt.Errorf("printing what restarts: %w", err)
+			return fmt.Errorf("printing restarts: %w", err)
 		}
 	}
 	if err := r.recordPresent(ctx); err != nil {
@@ -143,7 +143,7 @@ func (r *rollout) deploy(ctx context.Context) error {
 	if err := errors.Join(end(StatusDeployed, r.Message), deleteLegacy(ctx, r.Client, r.infra)); err != nil {
 		return err
 	}
-	// Control needs this Role to clean up after apps ingress was disabled, so wait for that before the Role is deleted.
+	// Control needs this Role to clean up after apps ingress is disabled; wait before the Role is deleted.
 	if slices.ContainsFunc(r.obsolete, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Role" && o.GetName() == render.ControlRole(r.plan.Infra)
 	}) {
@@ -154,8 +154,8 @@ func (r *rollout) deploy(ctx context.Context) error {
 	return r.prune(ctx, r.obsolete, r.infra)
 }
 
-// recordPresent stores the present objects of an Infra that serves and has no deployed record, so that setup can restore them: a
-// version without records, or another client, has applied them.
+// recordPresent stores the live objects of a serving Infra without a deployed record, so that setup can restore them: a version without
+// records, or another client, has applied them.
 func (r *rollout) recordPresent(ctx context.Context) error {
 	if len(r.serving) == 0 || r.history.last(StatusDeployed) != nil || !slices.ContainsFunc(r.changes, (*ObjectChange).applied) {
 		return nil
@@ -173,8 +173,7 @@ func (r *rollout) recordPresent(ctx context.Context) error {
 	return r.history.add(ctx, &Record{Flags: flags, Objects: present, Status: StatusDeployed, Message: "objects found by setup"}, nil)
 }
 
-// roll changes one component after the other. It restores them in the reverse order: the component that does not work is the
-// last one that was changed.
+// roll changes one component after the other; in a rollback in reverse order, since the component that does not work was changed last.
 func (r *rollout) roll(ctx context.Context) error {
 	order := slices.Clone(rolloutOrder)
 	first := v1alpha1.ComponentProxy // of the Infra
@@ -189,8 +188,8 @@ func (r *rollout) roll(ctx context.Context) error {
 			groups[component] = append(groups[component], c)
 		}
 	}
-	// Obsolete replicas of a component end in its step, and a disabled component ends last, when no other one directs clients to it,
-	// unless another component gets its address. Objects of a revision that does not work have no clients.
+	// Obsolete replicas of a component are deleted in the component's step. A disabled component is deleted last, when no other component
+	// directs clients to it, unless another component gets its address. A broken revision's objects have no clients.
 	err := r.retire(ctx, func(o *unstructured.Unstructured) bool {
 		disabled := !slices.ContainsFunc(groups[componentOf(o, r.infra.String())], (*ObjectChange).ofWorkload)
 		return r.plan == nil || disabled && r.plan.reusesAddress(o.GetName())
@@ -212,7 +211,7 @@ func (p *Plan) reusesAddress(set string) bool {
 	return slices.ContainsFunc(p.holders, func(h heldAddress) bool { return addresses[h.address] != nil && slices.Contains(h.by.sets, set) })
 }
 
-// retire deletes some obsolete StatefulSets, and waits until their pods have ended: no two pods may have one address.
+// retire deletes some obsolete StatefulSets, and waits until their pods have terminated, so that their addresses are free.
 func (r *rollout) retire(ctx context.Context, selected func(*unstructured.Unstructured) bool) error {
 	for _, o := range r.obsolete {
 		if o.GetKind() != "StatefulSet" || !selected(o) {
@@ -231,7 +230,7 @@ func (r *rollout) retire(ctx context.Context, selected func(*unstructured.Unstru
 }
 
 // step applies the objects of a component. It waits for each workload before it changes the next one, so that other replicas
-// serve, and then until control reports that the component works.
+// keep serving, and then until control reports that the component works.
 func (r *rollout) step(ctx context.Context, component string, changes []*ObjectChange) error {
 	slices.SortStableFunc(changes, func(a, b *ObjectChange) int { return r.rank(a) - r.rank(b) })
 	deadline := componentDeadline
@@ -277,7 +276,7 @@ func (r *rollout) step(ctx context.Context, component string, changes []*ObjectC
 	return r.verify(ctx, component, stable)
 }
 
-// replacePods deletes the pods of a workload one after the other, each after other ones are ready.
+// replacePods deletes the pods of a workload one after the other, while other pods are ready.
 func (r *rollout) replacePods(ctx context.Context, workload *unstructured.Unstructured) error {
 	present, err := podsOf(ctx, r.Client, workload)
 	deleted := map[types.UID]bool{}
@@ -304,8 +303,8 @@ func (r *rollout) replacePods(ctx context.Context, workload *unstructured.Unstru
 	return err
 }
 
-// rank orders the objects of a step: new replicas serve while the present ones are replaced, and the proxy's floating address moves
-// once, to a replica that is up to date. StatefulSets are the last objects of a revision.
+// rank orders the objects of a step, so that new replicas serve while present ones are replaced, and the proxy's floating address moves
+// only once, to an updated replica. StatefulSets are the last objects of a revision.
 func (r *rollout) rank(c *ObjectChange) int {
 	switch {
 	case c.Kind != "StatefulSet" || c.Live == nil:
@@ -316,18 +315,18 @@ func (r *rollout) rank(c *ObjectChange) int {
 	return 2
 }
 
-// waitsFor reports whether the rollout waits for a workload: in a rollback for each, otherwise for one that it changes and, without
-// Wait, that has a ready pod.
+// waitsFor reports whether the rollout waits for a workload: for each in a rollback, otherwise for changed workloads, without Wait only
+// if they have a ready pod.
 func (r *rollout) waitsFor(c *ObjectChange, changed bool) bool {
 	return r.plan == nil || changed && r.goal == untilWorking && (r.Wait || hasReadyPod(c.Live))
 }
 
-// verify waits until control reports that a component works that worked before, and its changed workloads are still stable.
+// verify waits until the component's changed workloads are stable and, if the component worked before, control reports that it works.
 func (r *rollout) verify(ctx context.Context, component string, conditions []condition) error {
 	renewals := 1
 	switch {
 	case component == componentControl && len(conditions) > 0:
-		renewals++ // the new pods may elect another leader, which first reconciles all Infras
+		renewals++ // the new pods may elect another leader, which reconciles all Infras first
 	case r.worked[component]:
 		conditions = append(conditions, r.working(r.plan, component))
 	default:

@@ -26,13 +26,13 @@ func TestResolveFlags(t *testing.T) {
 		if later {
 			text, infra, _ := strings.Cut(remembered, " of ")
 			lab.Must(t, yaml.UnmarshalStrict([]byte(text), &before))
-			before.Of = infra
+			before.Source = infra
 		}
 		now, lines := ResolveFlags(given, before, render.Images{Oooi: "example.com/oooi:v2", Envoy: "example.com/envoy:v2"})
 		text, err := json.Marshal(now)
 		lab.Must(t, err)
-		if now.Of != "" {
-			t.Errorf("%s: what is remembered is of %s", line, now.Of)
+		if now.Source != "" {
+			t.Errorf("%s: what is remembered is of %s", line, now.Source)
 		}
 		return append([]string{string(text)}, lines...)
 	})
@@ -52,7 +52,7 @@ func TestMirroredImage(t *testing.T) {
 	}
 }
 
-// TestImageOfABuildThatIsNotARelease checks that such a plugin keeps images, and has none of its own.
+// TestImageOfABuildThatIsNotARelease checks that such a plugin keeps images, and lacks default images.
 func TestImageOfABuildThatIsNotARelease(t *testing.T) {
 	none := render.Images{Envoy: "example.com/envoy:v2"}
 	for _, tc := range []struct {

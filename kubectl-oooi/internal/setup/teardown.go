@@ -23,20 +23,20 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run, and the Plan
-// before it, must be called by the function that is passed to WithLock.
+// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. The function that is
+// passed to WithLock must call Plan and Run.
 type Teardown struct {
 	Client client.Client
 	// Out receives a line for each deleted object, for what teardown waits for, and warnings.
 	Out   io.Writer
 	Infra types.NamespacedName
-	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of them.
+	// Kind is the kind that the user named: "Infra", or "ProxyServer" for a standalone one; empty for either.
 	Kind string
 	// Leases, CRDs and VirtualIngress also delete the DHCP leases, the CRDs if no other Infra or ProxyServer exists, and the
-	// VirtualIngress controller. The CRD of VirtualIngress is only deleted with both.
+	// VirtualIngress controller. The VirtualIngress CRD is deleted only if CRDs and VirtualIngress are set.
 	Leases, CRDs, VirtualIngress bool
-	// Notes has a line for each object that is kept, with the reason, and a warning for each kind of which the objects could not be
-	// listed in all namespaces. Plan sets it.
+	// Notes has a line for each kept object, with the reason, and a warning for each kind that could not be listed in all namespaces. Plan
+	// sets it.
 	Notes []string
 
 	list     []inventory.Entry // to delete, in this order
@@ -44,8 +44,8 @@ type Teardown struct {
 }
 
 // Plan returns the objects to delete, in the order of their deletion, and sets Notes. It changes nothing in the cluster. It returns
-// an error if the Infra, all objects that setup created for it, and its records do not exist, if Kind is set and is not the kind of
-// the object that setup deployed, or if the cluster cannot be read.
+// an error if neither the Infra nor objects that setup created for it nor records exist, if Kind is set and setup deployed an object of
+// another kind, or if the cluster cannot be read.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	t.Notes, t.list, t.networks = nil, nil, nil
 	h, err := readHistory(ctx, t.Client, t.Infra)
@@ -65,7 +65,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if infra != nil { // deleted first: while it exists, control would create its objects again
+	if infra != nil { // delete it first: while it exists, control creates its objects again
 		own = append(own, infra)
 	}
 	if err := t.checkKind(own, infra != nil || slices.ContainsFunc(recorded, named.Same)); err != nil {
@@ -95,8 +95,8 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	return t.list, nil
 }
 
-// checkKind returns an error if Kind is set and is not the kind of what setup deployed: a ProxyServer that belongs to an Infra is
-// deleted with that Infra only. hasInfra reports whether the Infra exists, or is in the record.
+// checkKind returns an error if Kind is set and setup deployed an object of another kind: an Infra's ProxyServer is deleted only with the
+// Infra. hasInfra reports whether the Infra exists, or is in the record.
 func (t *Teardown) checkKind(own []*unstructured.Unstructured, hasInfra bool) error {
 	at := slices.IndexFunc(own, func(o *unstructured.Unstructured) bool { return o.GetKind() == read.ProxyServerKind.Kind })
 	deployed := read.InfraKind.Kind
@@ -111,8 +111,7 @@ func (t *Teardown) checkKind(own []*unstructured.Unstructured, hasInfra bool) er
 		t.Kind, t.Infra, deployed, strings.ToLower(deployed), t.Infra.Name, t.Infra.Namespace)
 }
 
-// addLeases adds the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra, if Leases is set, or
-// else a note.
+// addLeases adds the Lease objects of the Infra's DHCP pool, which lack the Infra's annotation, if Leases is set, otherwise a note.
 func (t *Teardown) addLeases(ctx context.Context) error {
 	var list []inventory.Entry
 	r := &read.Reader{Client: t.Client}
@@ -142,8 +141,8 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 }
 
 // WithLock stores a pending record, which excludes setups and other teardowns, and calls do with a context that ends if another
-// process changes the record. It waits until a running setup or teardown has ended, or ctx ends. Without the namespace of records,
-// or the right to read and write them, it calls do without a lock.
+// process changes the record. It waits until a running setup or teardown has ended, or ctx is done. If the namespace of records does not exist,
+// or the user may not read and write records, it calls do without a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
 	locked, end, err := t.lock(ctx)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
@@ -164,8 +163,8 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 	return errors.Join(err, end(StatusFailed, err.Error()))
 }
 
-// lock stores a pending record with the flags and objects of the last one, which the next command needs if this one is killed. The
-// results are those of history.begin.
+// lock stores a pending record with the flags and objects of the last record, which the next command needs if this one is killed. It
+// returns the results of history.begin.
 func (t *Teardown) lock(ctx context.Context) (context.Context, func(status, message string) error, error) {
 	h, err := waitIdle(ctx, t.Client, t.Out, t.Infra)
 	if err != nil {
@@ -178,7 +177,7 @@ func (t *Teardown) lock(ctx context.Context) (context.Context, func(status, mess
 	return h.begin(ctx, record, commandTeardown)
 }
 
-// namespaceTimeout is how long Run waits for a namespace: Kubernetes keeps it while an aggregated API of the cluster is down.
+// namespaceTimeout is how long Run waits for a namespace. Kubernetes does not delete a namespace while an aggregated API is down.
 const namespaceTimeout = 30 * time.Second
 
 // Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan, removes oooi's labels from networks that are
@@ -186,12 +185,12 @@ const namespaceTimeout = 30 * time.Second
 // namespaceTimeout.
 func (t *Teardown) Run(ctx context.Context) error {
 	dns := &ClusterDNS{Client: t.Client, Out: t.Out, Infra: t.Infra}
-	if err := dns.Forward(ctx, nil, nil); err != nil && !apierrors.IsForbidden(err) { // without this right setup cannot have added an entry
+	if err := dns.Forward(ctx, nil, nil); err != nil && !apierrors.IsForbidden(err) { // a user without this permission cannot have added an entry
 		return err
 	}
 	serving, deleted := true, []inventory.Entry(nil)
 	for _, e := range t.list {
-		// Control cleans up in the hosted cluster when neither the Infra nor its pods exist. It needs Roles for that.
+		// Control cleans up in the hosted cluster when neither the Infra nor its pods exist. The Roles must exist until then.
 		if serving && e.Kind != read.InfraKind.Kind && e.Kind != "StatefulSet" {
 			serving = false
 			if err := waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
@@ -240,9 +239,9 @@ func (t *Teardown) wait(ctx context.Context, e inventory.Entry) error {
 // cleanupTimeout is how long setup waits for control to clean up in a hosted cluster.
 const cleanupTimeout = 30 * time.Second
 
-// waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. The Secret with the reader's
-// kubeconfig is deleted last: after cleanupTimeout, waitForCleanup deletes it. Then, or if reading Secrets is forbidden, it prints
-// what may be left, and returns no error.
+// waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. Control deletes the Secret with the
+// reader's kubeconfig last. After cleanupTimeout, waitForCleanup deletes the Secret. Then, or if reading Secrets is forbidden, it prints
+// which objects may remain, and returns no error.
 func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) error {
 	namespace, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: read.InfraKind.Kind, Namespace: infra.Namespace, Name: infra.Name}), "/")
 	e := inventory.Entry{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name}

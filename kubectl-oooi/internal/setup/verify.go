@@ -48,8 +48,8 @@ func (a *Applier) waitForAll(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// ownerDeleted returns an error if the Infra or standalone ProxyServer no longer exists or is being deleted, as by a teardown; nil
-// if it exists, or if reading it fails.
+// ownerDeleted returns an error if the Infra or standalone ProxyServer no longer exists or is being deleted, for example by teardown;
+// nil if reading it fails.
 func (a *Applier) ownerDeleted(ctx context.Context, p *Plan) error {
 	owner := p.owner(p.Objects)
 	if owner == nil {
@@ -61,7 +61,7 @@ func (a *Applier) ownerDeleted(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// working returns the condition that control reports components of a plan to work.
+// working returns the condition that control reports that components of a plan work.
 func (a *Applier) working(p *Plan, components ...string) condition {
 	return func(ctx context.Context) (string, error) {
 		works, why, err := a.reported(ctx, p)
@@ -73,8 +73,8 @@ func (a *Applier) working(p *Plan, components ...string) condition {
 	}
 }
 
-// reported returns which components of a plan control reports to work, and why the others do not. The backends of the proxy do not
-// matter, see keepsBackends.
+// reported returns which components of a plan work according to control, and why others do not work. It ignores the proxy's backends, see
+// keepsBackends.
 func (a *Applier) reported(ctx context.Context, p *Plan) (works map[string]bool, why string, err error) {
 	kind := read.InfraKind
 	if p.Standalone {
@@ -84,7 +84,7 @@ func (a *Applier) reported(ctx context.Context, p *Plan) (works map[string]bool,
 	if err != nil {
 		return nil, "", err
 	}
-	var is v1alpha1.InfraStatus // the status of a ProxyServer has the same fields, except ComponentStatus
+	var is v1alpha1.InfraStatus // a ProxyServer's status has the same fields, except ComponentStatus
 	fields, _, _ := unstructured.NestedMap(owner.Object, "status")
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &is); err != nil {
 		return nil, "", fmt.Errorf("decoding the status of %s: %w", inventory.Of(owner), err)
@@ -102,7 +102,7 @@ func (a *Applier) reported(ctx context.Context, p *Plan) (works map[string]bool,
 	return works, ready.Reason + ": " + ready.Message, nil
 }
 
-// proxyServer returns the ProxyServer of the plan, whose status has the backends; nil if the plan or the cluster has none.
+// proxyServer returns the plan's live ProxyServer, whose status has the backends; nil if the plan or the cluster lacks it.
 func (p *Plan) proxyServer(ctx context.Context, c client.Client) (*v1alpha1.ProxyServer, error) {
 	at := slices.IndexFunc(p.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
 	if at < 0 {
@@ -132,12 +132,13 @@ func InvalidProxy(ctx context.Context, c client.Client, p *Plan) string {
 	return fmt.Sprintf("ProxyServer %s/%s: %s: %s", server.Namespace, server.Name, valid.Reason, valid.Message)
 }
 
-// emptyTime is how long a backend may have no endpoint after a change. xdsd reports the endpoints of an existing Service
+// emptyTime is how long a backend may lack endpoints after a change. xdsd reports the endpoints of an existing Service
 // immediately.
 const emptyTime = 10 * time.Second
 
-// keepsBackends returns the condition that each backend of the present ProxyServer with a healthy endpoint has one after the change,
-// unless the change removes the backend; nil if there is none. It ends with an error if one has no endpoint at all for emptyTime.
+// keepsBackends returns the condition that backends of the live ProxyServer with a healthy endpoint have one after the change, except
+// backends that the change removes; nil if there are no such backends. The condition returns an error if a backend lacks endpoints for
+// emptyTime.
 func (p *Plan) keepsBackends(ctx context.Context, c client.Client) (condition, error) {
 	before, err := p.proxyServer(ctx, c)
 	if err != nil || before == nil || !slices.ContainsFunc(before.Status.Backends, func(b v1alpha1.BackendStatus) bool { return b.Healthy > 0 }) {
@@ -172,8 +173,8 @@ func (p *Plan) keepsBackends(ctx context.Context, c client.Client) (condition, e
 }
 
 // renewed returns the condition that control has renewed its Lease a number of times since the condition was first checked. The
-// leader renews it every two seconds, and a new leader reconciles all Infras before it renews for the second time. No field of a
-// status tells that: control writes none that stays the same. Without the right to read the Lease, the condition is met.
+// leader renews it every two seconds, and a new leader reconciles all Infras before it renews for the second time. Statuses
+// do not show this, since control does not write unchanged ones. If the user may not read the Lease, the condition is met.
 func (a *Applier) renewed(times int) condition {
 	seen := map[string]bool{}
 	return func(ctx context.Context) (string, error) {

@@ -25,22 +25,22 @@ import (
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// pollInterval is the time between two checks of what setup waits for.
+// pollInterval is the time between two checks of a condition.
 const pollInterval = 300 * time.Millisecond
 
-// A condition returns what setup still waits for; empty if it is met.
+// A condition returns what setup waits for; empty if it is met.
 type condition = func(context.Context) (missing string, err error)
 
-// poll waits until all conditions are met, one returns an error, or the context ends. It prints what is missing, shortened, whenever
-// that changes. Errors of requests that exceed the deadline of the context are not returned.
+// poll waits until all conditions are met, a condition returns an error, or the context is done. It prints the first unmet condition,
+// shortened, when it changes. It does not return errors of requests that exceed the context's deadline.
 func poll(ctx context.Context, out io.Writer, conditions ...condition) error {
 	last, printed := "", ""
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		var list []string
 		for _, c := range conditions {
 			missing, err := c(ctx)
-			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // the context has ended, or ends before the next answer
-				return false, nil //nolint:nilerr // its error is that of the context
+			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // the context is done, or ends before the next response
+				return false, nil //nolint:nilerr // poll returns the context's error
 			}
 			if err != nil {
 				return false, err
@@ -69,7 +69,7 @@ func poll(ctx context.Context, out io.Writer, conditions ...condition) error {
 	return fmt.Errorf("waiting for %s: %w", last, contextError(ctx))
 }
 
-// contextError returns why a context ended.
+// contextError returns why a context is done.
 func contextError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errors.New("timed out")
@@ -105,7 +105,7 @@ func (s stopwatch) lasts(state any, present bool) time.Duration {
 	return time.Since(s[state])
 }
 
-// A goal is what setup waits for after it applied a workload. Each includes the previous one.
+// A goal is the state for which setup waits after it applied a workload. Each goal includes the previous one.
 type goal int
 
 const (
@@ -121,7 +121,7 @@ const (
 	// exceeds its memory limit can be ready for some seconds each time it starts, and a pod that exceeds its limit of
 	// ephemeral storage until the kubelet evicts it.
 	stableTime = 20 * time.Second
-	// refusedTime is how long the API server may refuse the pod of a StatefulSet.
+	// refusedTime is how long the API server may reject a StatefulSet's pod.
 	refusedTime = 15 * time.Second
 )
 
@@ -140,9 +140,8 @@ func (a *Applier) watch(workload *unstructured.Unstructured, until goal) *watch 
 	return &watch{Client: a.Client, out: a.Out, workload: workload, goal: until, since: stopwatch{}, seen: map[types.UID]bool{}}
 }
 
-// missing returns why the workload does not meet the goal, and an empty string once it does. It deletes pods of an earlier revision
-// that are not ready, because the StatefulSet controller waits until they are ready before it replaces them. It returns an error if
-// waiting longer does not help.
+// missing returns why the workload does not meet the goal; empty if it does. It deletes pods of earlier revisions that are not ready,
+// because the StatefulSet controller does not replace them before they are ready. It returns an error if waiting longer does not help.
 func (w *watch) missing(ctx context.Context) (string, error) {
 	live, err := (&read.Reader{Client: w.Client}).Object(ctx, w.workload.GroupVersionKind(), client.ObjectKeyFromObject(w.workload))
 	if err != nil {
@@ -163,7 +162,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	w.since.lasts(w, false)
 	text := name + ": " + result.Message
 	if number(live, "status", "observedGeneration") < live.GetGeneration() {
-		return text, nil // the status and the pods are those before the change
+		return text, nil // the status and the pods are from before the change
 	}
 	blocked, err := w.deleteBlocking(ctx, live, pods)
 	if err != nil || !blocked && w.goal == untilUnblocked {
@@ -179,14 +178,14 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// unready describes the pods that are not ready and that the controller does not replace, or why there are none. It reports whether
-// waiting longer does not help.
+// unready describes the pods that are not ready and that the controller does not replace, or why no pods exist. It reports whether
+// waiting longer is useless.
 func (w *watch) unready(ctx context.Context, live *unstructured.Unstructured, pods []corev1.Pod) (text string, stuck bool) {
 	if len(pods) == 0 {
 		event := lastWarning(ctx, w.Client, live)
-		refused := event != nil && strings.HasPrefix(event.Reason, "FailedCreate") && !unanswered(event)
+		refused := event != nil && strings.HasPrefix(event.Reason, "FailedCreate") && !isTimeout(event)
 		if held := w.since.lasts(live.GetUID(), refused); refused {
-			return "the API server refuses its pod (" + event.Message + ")", held >= refusedTime && w.goal > untilReady
+			return "the API server rejects its pod (" + event.Message + ")", held >= refusedTime && w.goal > untilReady
 		}
 	}
 	var list []string
@@ -209,8 +208,8 @@ func (w *watch) unready(ctx context.Context, live *unstructured.Unstructured, po
 	return strings.Join(list, "; "), stuck
 }
 
-// unstable returns why the pods of a workload that is rolled out may not stay ready: a container has restarted, or a pod was replaced
-// by another one. The kubelet may kill or evict it again and again. It returns an empty string after stableTime, and for a lower goal.
+// unstable returns why the pods of a rolled out workload may not stay ready: a container has restarted, or a pod was replaced, which may
+// happen repeatedly. It returns an empty string after stableTime, and for goals below untilStable.
 func (w *watch) unstable(name string, pods []corev1.Pod) string {
 	ready, restarted := 0, false
 	for i := range pods {
@@ -231,8 +230,8 @@ func (w *watch) unstable(name string, pods []corev1.Pod) string {
 	return fmt.Sprintf("%s: pods to stay ready for %s after a restart", name, stableTime)
 }
 
-// outdated reports whether the controller of a workload replaces a pod: a StatefulSet has another revision, or a Deployment a newer
-// pod of another template.
+// outdated reports whether a workload's controller replaces a pod: a StatefulSet has another revision, or a Deployment has a newer pod of
+// another template.
 func outdated(live *unstructured.Unstructured, pods []corev1.Pod, pod *corev1.Pod) bool {
 	if live.GetKind() == "StatefulSet" {
 		revision, _, _ := unstructured.NestedString(live.Object, "status", "updateRevision")
@@ -244,8 +243,8 @@ func outdated(live *unstructured.Unstructured, pods []corev1.Pod, pod *corev1.Po
 	})
 }
 
-// deleteBlocking deletes the pods that block the rollout of a StatefulSet, and reports whether it found some. A pod that has changed
-// since it was read is kept for the next call.
+// deleteBlocking deletes the pods that block a StatefulSet's rollout, and reports whether it found any. It leaves a pod that has changed
+// since it was read to the next call.
 func (w *watch) deleteBlocking(ctx context.Context, live *unstructured.Unstructured, pods []corev1.Pod) (found bool, err error) {
 	for i := range pods {
 		pod := &pods[i]
@@ -264,13 +263,13 @@ func (w *watch) deleteBlocking(ctx context.Context, live *unstructured.Unstructu
 	return found, nil
 }
 
-// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning event if that
-// differs, with the remedy if it is known, and returns the event; nil if the pod has none.
+// describe returns why a pod is not ready or, if why is empty, the pod's phase. It adds the pod's last warning event if its text differs,
+// and a remedy if known. It also returns the event; nil if there is none.
 func describe(ctx context.Context, c client.Client, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why
 	event := lastWarning(ctx, c, pod)
-	if event != nil && !strings.Contains(why, event.Message) { // the scheduler also sets it in a condition
+	if event != nil && !strings.Contains(why, event.Message) { // the scheduler sets the same text in a condition
 		text += " (" + event.Message + ")"
 	}
 	if infrastatus.WaitsForImage(pod) {
@@ -289,19 +288,19 @@ func lastWarning(ctx context.Context, c client.Client, o client.Object) *corev1.
 	return (&read.Reader{Client: c}).Warning(ctx, o.GetNamespace(), o.GetUID())
 }
 
-// unanswered reports whether an Event says that the API server did not answer its controller: the controller tries
-// again. The message has the error of Go's HTTP client.
-func unanswered(event *corev1.Event) bool { return strings.Contains(event.Message, `Post "http`) }
+// isTimeout reports whether an Event says that the API server did not respond to its controller, which retries. The message contains an
+// error of Go's HTTP client.
+func isTimeout(event *corev1.Event) bool { return strings.Contains(event.Message, `Post "http`) }
 
 // hasReadyPod reports whether a workload, which may be nil, has a ready pod.
 func hasReadyPod(o *unstructured.Unstructured) bool { return number(o, "status", "readyReplicas") > 0 }
 
-// terminationTime returns how long a pod of a workload may take to end; 0 if the workload is nil or no workload.
+// terminationTime returns the termination grace period of a workload's pods; 0 if the object is nil or not a workload.
 func terminationTime(o *unstructured.Unstructured) time.Duration {
 	return time.Duration(number(o, "spec", "template", "spec", "terminationGracePeriodSeconds")) * time.Second
 }
 
-// number returns a field of an object, which may be nil; 0 if it is not set.
+// number returns a field of an object, which may be nil; 0 if the field is not set.
 func number(o *unstructured.Unstructured, field ...string) int64 {
 	if o == nil {
 		return 0

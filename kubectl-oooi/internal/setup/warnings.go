@@ -23,16 +23,16 @@ func (c *change) warnings() {
 		}
 	}
 	if c.discovered && c.hosted.Name != "" && c.live.HostedCluster(c.hosted) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
-		c.warn("HostedCluster %s is in the files and not in the cluster: create it; the Infra is not Ready before", c.hosted)
+		c.warn("HostedCluster %s is in the files and not in the cluster: create it; until then, the Infra is not Ready", c.hosted)
 	}
 	if !c.standalone() && c.controlPlaneNamespace() == "" && !c.Infra.Spec.OnlyDHCP() {
-		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and " +
-			"Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
+		c.warn("the hosted control plane does not exist yet; its names are served as soon as it exists. Until setup runs again, DNS and proxy can read Services " +
+			"and Routes in all namespaces, and no NetworkPolicy allows traffic from the proxy to the control plane")
 	}
 	if c.standalone() {
 		if c.is.AssumedSubnet {
 			_, bits, _ := strings.Cut(c.Infra.Spec.NetworkConfig.CIDR, "/")
-			c.warn("spec.networkConfig.serverIP: %s has no prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length",
+			c.warn("spec.networkConfig.serverIP: %s lacks a prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length",
 				c.ProxyServer.Spec.NetworkConfig.ServerIP, bits)
 		}
 	} else if hc := c.is.Facts.HostedCluster(c.hosted); hc != nil {
@@ -42,38 +42,38 @@ func (c *change) warnings() {
 	}
 }
 
-// ignoredFields returns the fields of the earlier operator that are set, not to their defaults, and have no effect. It clears
-// images of that operator in the Infra.
+// ignoredFields adds a warning for each field of the earlier operator that has no effect and is set to another value than its default. It
+// clears images of that operator in the Infra.
 func (c *change) ignoredFields() {
 	components, server := &c.Infra.Spec.InfraComponents, cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{}).Spec
 	dhcp, dns, proxy := cmp.Or(components.DHCP, &v1alpha1.InfraDHCP{}), cmp.Or(components.DNS, &v1alpha1.InfraDNS{}),
 		cmp.Or(components.Proxy, &v1alpha1.InfraProxy{})
-	ofOperator := func(image *string) (found bool) {
+	clearImage := func(image *string) (found bool) {
 		if found = strings.Contains(*image, "cldmnky/oooi"); found {
 			*image = ""
 		}
 		return found
 	}
-	const image, manager = "it is an image of the earlier operator, without the required programs", "it configures the earlier operator"
+	const image, manager = "the image belongs to the earlier operator and lacks the required programs", "the field configures the earlier operator"
 	for _, f := range []struct {
 		ignored    bool
-		of         model.Ref
+		object     model.Ref
 		field, why string
 	}{
-		{ofOperator(&dhcp.Image), c.ref(), "infraComponents.dhcp.image", image},
-		{ofOperator(&dns.Image), c.ref(), "infraComponents.dns.image", image},
+		{clearImage(&dhcp.Image), c.ref(), "infraComponents.dhcp.image", image},
+		{clearImage(&dns.Image), c.ref(), "infraComponents.dns.image", image},
 		{proxy.ManagerImage != "", c.ref(), "infraComponents.proxy.managerImage", manager},
 		{server.ManagerImage != "", c.serverRef(), "managerImage", manager},
 		{server.Port != 0 && server.Port != v1alpha1.DefaultProxyPort, c.serverRef(), "port", "the proxy listens on the ports of its routes"},
 		{server.XDSPort != 0 && server.XDSPort != v1alpha1.DefaultXDSPort, c.serverRef(), "xdsPort", "xdsd and Envoy use a Unix socket"},
 	} {
 		if f.ignored {
-			c.warn("%s: spec.%s is ignored: %s", f.of, f.field, f.why)
+			c.warn("%s: spec.%s is ignored: %s", f.object, f.field, f.why)
 		}
 	}
 }
 
-// movedDNS returns a warning if DNS keeps none of its addresses, and clients have leases that name them.
+// movedDNS adds a warning if DNS keeps none of its addresses while clients have leases with these addresses.
 func (c *change) movedDNS() {
 	if c.before == nil || len(c.leased) == 0 {
 		return
@@ -89,7 +89,7 @@ func (c *change) movedDNS() {
 		list(was.DNS), list(is.DNS))
 }
 
-// domainsOfOthers returns a warning for each domain that the cluster DNS must not forward, because an older cluster keeps it.
+// domainsOfOthers adds a warning for each domain that the cluster DNS must not forward, because it belongs to an older cluster.
 func (c *change) domainsOfOthers() {
 	cluster := c.is.Cluster
 	if cluster == nil || !c.Infra.Spec.InfraComponents.DNS.IsEnabled() {
@@ -97,7 +97,7 @@ func (c *change) domainsOfOthers() {
 	}
 	for _, domain := range cluster.Domains {
 		if older := c.is.Snapshot.KeeperOf(cluster, domain); older != nil {
-			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of "+
+			c.warn("the cluster's DNS must not forward %s to this Infra: the domain is part of an apps domain of %s, which is older and keeps its names; pods of "+
 				"the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of "+
 				"others", domain, older.Ref, cluster.Ref)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Files of a bundle that are not objects, all in bundleFolder: factsFile has what is neither an object nor added by a command.
+// Files of a bundle that are not objects, all in bundleFolder. factsFile has the facts that are neither objects nor added by commands.
 const (
 	bundleFolder = "oooi-doctor"
 	factsFile    = "facts.json"
@@ -31,11 +31,11 @@ const (
 
 // factsData is the JSON form of the facts that are not objects.
 type factsData struct {
-	Taken    time.Time  `json:"taken"`
-	Unread   []unreadAt `json:"unread,omitempty"`
-	Unserved []Kind     `json:"unserved,omitempty"`
-	Answers  []*Answer  `json:"answers,omitempty"`
-	Logs     []*Log     `json:"logs,omitempty"`
+	Taken     time.Time   `json:"taken"`
+	Unread    []unreadAt  `json:"unread,omitempty"`
+	Unserved  []Kind      `json:"unserved,omitempty"`
+	Responses []*Response `json:"answers,omitempty"`
+	Logs      []*Log      `json:"logs,omitempty"`
 }
 
 type unreadAt struct {
@@ -45,7 +45,7 @@ type unreadAt struct {
 }
 
 func (f *Facts) data() *factsData {
-	d := &factsData{Taken: f.Taken, Unserved: slices.Collect(maps.Keys(f.unserved)), Answers: slices.Collect(maps.Values(f.answers)),
+	d := &factsData{Taken: f.Taken, Unserved: slices.Collect(maps.Keys(f.unserved)), Responses: slices.Collect(maps.Values(f.responses)),
 		Logs: slices.Collect(maps.Values(f.logs))}
 	for p, why := range f.unread {
 		d.Unread = append(d.Unread, unreadAt{p.kind, p.namespace, why.Error()})
@@ -54,7 +54,7 @@ func (f *Facts) data() *factsData {
 		return strings.Compare(a.Kind.String()+a.Namespace, b.Kind.String()+b.Namespace)
 	})
 	slices.SortFunc(d.Unserved, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
-	slices.SortFunc(d.Answers, func(a, b *Answer) int {
+	slices.SortFunc(d.Responses, func(a, b *Response) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container))
 	})
 	slices.SortFunc(d.Logs, func(a, b *Log) int {
@@ -113,8 +113,8 @@ func (f *Facts) writeFiles(write func(name string, data []byte) error) error {
 	return nil
 }
 
-// Load reads a bundle written by Save, or a directory of YAML and JSON files such as a must-gather. The time of the facts is
-// that of the saved facts or, without them, the modification time of name. Load skips files that it cannot parse, and calls
+// Load reads a bundle written by Save, or a directory of YAML and JSON files such as a must-gather. The time of the facts is the
+// saved time, or name's modification time if none was saved. Load skips files that it cannot parse, and calls
 // warn with the reason for each. It returns an error if name cannot be read, or if factsFile is invalid.
 func Load(name string, warn func(string)) (*Facts, error) {
 	info, err := os.Stat(name)
@@ -129,7 +129,7 @@ func Load(name string, warn func(string)) (*Facts, error) {
 	if err := load(name, warn); err != nil {
 		return nil, err
 	}
-	if !f.saved { // files do not say what the cluster serves
+	if !f.saved { // files do not show what the cluster serves
 		f.unserved[Constraints] = !f.requireConstraints()
 	}
 	return f, nil
@@ -191,7 +191,7 @@ func (f *Facts) loadArchive(name string, warn func(string)) error {
 	}
 }
 
-// maxFileSize is the most that is read of a file, in bytes.
+// maxFileSize limits the bytes that are read from a file.
 const maxFileSize = 64 << 20
 
 // load adds one file to the facts.
@@ -233,8 +233,8 @@ func (f *Facts) loadData(data []byte) error {
 	for _, kind := range d.Unserved {
 		f.unserved[kind] = true
 	}
-	for _, a := range d.Answers {
-		f.answers[answerKey{a.Namespace, a.Pod, a.Container}] = a
+	for _, a := range d.Responses {
+		f.responses[responseKey{a.Namespace, a.Pod, a.Container}] = a
 	}
 	for _, l := range d.Logs {
 		f.logs[logKey{l.Namespace, l.Pod, l.Container}] = l

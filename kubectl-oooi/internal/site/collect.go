@@ -30,9 +30,9 @@ import (
 // Collector reads facts from a cluster.
 type Collector struct {
 	Client client.Client
-	// Config is the connection over which pages and logs of pods are requested; nil to request none.
+	// Config is the connection for requests to pods and for their logs; nil to send none.
 	Config *rest.Config
-	// Reads are what is read of each site.
+	// Reads lists the data to read for each site.
 	Reads []Read
 	// Now is the time of the facts.
 	Now time.Time
@@ -47,7 +47,7 @@ const (
 )
 
 // Collect reads one Infra or standalone ProxyServer; if name is empty, all of the namespace, or of all namespaces if namespace
-// is empty, too. It also returns these as "namespace/name". Data that cannot be read is no error: the facts have the reason.
+// is empty, too. It also returns their keys "namespace/name". Data that cannot be read is not an error: the facts have the reason.
 // Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or
 // incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
@@ -62,19 +62,19 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	if err := c.extend(ctx, g, namespace, names); err != nil || c.Config == nil {
 		return g.facts, names, err
 	}
-	return g.facts, names, c.askPods(ctx, g.facts, names)
+	return g.facts, names, c.queryPods(ctx, g.facts, names)
 }
 
-// Extend reads objects that facts lack about an Infra or standalone ProxyServer, as it is in the cluster, and as it is with objects
-// in place of those of the same kind and name. Data that cannot be read is no error: the facts have the reason. Extend changes the
-// facts, and returns an error if ctx ends.
+// Extend reads objects that facts lack about an Infra or standalone ProxyServer, both as deployed and as changed by objects, which replace
+// objects of the same kind and name. Data that cannot be read is not an error: the facts have the reason. Extend changes the facts, and
+// returns an error if ctx ends.
 func (c *Collector) Extend(ctx context.Context, facts *Facts, key types.NamespacedName, objects ...*unstructured.Unstructured) error {
 	g := c.collection(facts, objects...)
 	return c.extend(ctx, g, key.Namespace, []string{key.String()})
 }
 
 func (c *Collector) extend(ctx context.Context, g *collection, namespace string, names []string) error {
-	// Infras of other namespaces may be on the same VLAN. A user who cannot list these gets those of the namespace.
+	// Infras of other namespaces may be on the same VLAN. For a user who cannot list them, the namespace's Infras are read.
 	if err := g.collect(ctx, place{Infras, ""}); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *Collector) extend(ctx context.Context, g *collection, namespace string,
 	if err := g.collect(ctx, g.hostedPlaces()...); err != nil {
 		return err
 	}
-	var everywhere []place // before namespaces, which are read without the right to read all
+	var everywhere []place // before namespaces, which are read only if reading all is forbidden
 	for _, r := range c.Reads {
 		if r.Where == Everywhere && r.stored() {
 			everywhere = append(everywhere, place{r.Kind, ""})
@@ -157,8 +157,8 @@ func (c *Collector) sitePlaces(s *Site) []place {
 	return places
 }
 
-// askPods requests /problems of the sites' daemons, and the logs of crashed containers.
-func (c *Collector) askPods(ctx context.Context, facts *Facts, names []string) error {
+// queryPods requests /problems from the sites' daemons, and reads the logs of crashed containers.
+func (c *Collector) queryPods(ctx context.Context, facts *Facts, names []string) error {
 	clients, err := NewClients(c.Config)
 	if err != nil {
 		return err
@@ -190,18 +190,18 @@ func (c *Collector) askPods(ctx context.Context, facts *Facts, names []string) e
 	return nil
 }
 
-// podRequests adds the requests of a kind to a pod.
+// podRequests adds the requests of a kind for a pod.
 func (c *Collector) podRequests(
 	clients *kubernetes.Clientset, facts *Facts, lock *sync.Mutex, kind Kind, p *corev1.Pod, requests map[any]func(context.Context),
 ) {
 	if kind == Problems {
 		for _, container := range daemonsOf(p) {
-			key := answerKey{p.Namespace, p.Name, container}
+			key := responseKey{p.Namespace, p.Name, container}
 			requests[key] = func(ctx context.Context) {
-				a := ask(ctx, clients, key)
+				a := requestProblems(ctx, clients, key)
 				lock.Lock()
 				defer lock.Unlock()
-				facts.answers[key] = a
+				facts.responses[key] = a
 			}
 		}
 		return
@@ -247,7 +247,7 @@ func (c *Collector) collection(facts *Facts, objects ...*unstructured.Unstructur
 	return &collection{client: c.Client, facts: facts, objects: objects, concurrency: cmp.Or(c.Concurrency, maxConcurrent)}
 }
 
-// versions returns the facts with the objects of the collection and, if there are any, without them.
+// versions returns the facts with the collection's objects and, if it has objects, also the facts without them.
 func (g *collection) versions() []*Facts {
 	if len(g.objects) == 0 {
 		return []*Facts{g.facts}
@@ -268,8 +268,8 @@ func (g *collection) hostedPlaces() []place {
 	return places
 }
 
-// collect reads places concurrently. It skips places that were read before, and those of a kind that was read in all
-// namespaces. It fails only if ctx has ended.
+// collect reads places concurrently. It skips places that were read before, and places of a kind that was read in all
+// namespaces. It returns an error only if ctx is done.
 func (g *collection) collect(ctx context.Context, places ...place) error {
 	var pending []place
 	for _, p := range places {
@@ -325,7 +325,7 @@ func (g *collection) read(ctx context.Context, p place, take func(*unstructured.
 		return g.named(ctx, p, take, "cluster")
 	case Namespaces: // the namespace itself
 		return g.named(ctx, place{kind: p.kind}, take, p.namespace)
-	case Constraints: // whether they are served decides
+	case Constraints: // only whether the kind is served matters
 		_, err := g.client.RESTMapper().RESTMapping(p.kind.GroupKind(), p.kind.Version)
 		if meta.IsNoMatchError(err) {
 			return read.ErrNotServed
@@ -342,7 +342,7 @@ func (g *collection) read(ctx context.Context, p place, take func(*unstructured.
 				take(u)
 			}
 		}, client.MatchingFields{"type": corev1.EventTypeWarning})
-	case Leases: // others are not DHCP's or control's
+	case Leases: // other Leases do not belong to DHCP or control
 		if p.namespace == render.SystemNamespace {
 			return g.list(ctx, p, take, client.MatchingFields{"metadata.name": render.ControlName})
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// Facts are what was read at the time Taken. Apart from Collector.Extend, they do not change after Collect or Load has returned, and
-// are safe for concurrent use.
+// Facts is the data that was read at the time Taken. Only Collector.Extend changes it after Collect or Load has returned. Otherwise, it
+// is safe for concurrent use.
 type Facts struct {
 	Taken time.Time
 	// Added has data that commands add before Save, by the name of its file in the bundle.
@@ -32,9 +32,9 @@ type Facts struct {
 	attempted map[place]bool
 	unread    map[place]error
 	// unserved are the kinds that the API server does not serve.
-	unserved map[Kind]bool
-	answers  map[answerKey]*Answer
-	logs     map[logKey]*Log
+	unserved  map[Kind]bool
+	responses map[responseKey]*Response
+	logs      map[logKey]*Log
 	// saved is set if Save wrote the facts.
 	saved bool
 
@@ -60,7 +60,7 @@ type decodedObject struct {
 func NewFacts(taken time.Time) *Facts {
 	return &Facts{
 		Taken: taken, Added: map[string][]byte{}, objects: map[Kind][]*unstructured.Unstructured{}, attempted: map[place]bool{}, unread: map[place]error{},
-		unserved: map[Kind]bool{}, answers: map[answerKey]*Answer{}, logs: map[logKey]*Log{}, decoded: map[typedObject]decodedObject{},
+		unserved: map[Kind]bool{}, responses: map[responseKey]*Response{}, logs: map[logKey]*Log{}, decoded: map[typedObject]decodedObject{},
 	}
 }
 
@@ -79,11 +79,11 @@ func (f *Facts) Add(u *unstructured.Unstructured) {
 	}
 }
 
-// With returns a copy of the facts in which objects replace those of the same kind and name. It does not change the objects, which may
-// have secrets.
+// With returns a copy of the facts in which objects replace objects of the same kind and name. It does not change the objects, which may
+// contain secrets.
 func (f *Facts) With(objects ...*unstructured.Unstructured) *Facts {
 	c := NewFacts(f.Taken)
-	c.Added, c.answers, c.logs, c.saved = f.Added, f.answers, f.logs, f.saved
+	c.Added, c.responses, c.logs, c.saved = f.Added, f.responses, f.logs, f.saved
 	c.attempted, c.unread, c.unserved = maps.Clone(f.attempted), maps.Clone(f.unread), maps.Clone(f.unserved)
 	for kind, list := range f.objects {
 		c.objects[kind] = slices.Clone(list)
@@ -132,7 +132,7 @@ func (f *Facts) Get(kind Kind, namespace, name string) *unstructured.Unstructure
 // Served reports whether the API server serves a kind.
 func (f *Facts) Served(kind Kind) bool { return !f.unserved[kind] }
 
-// Unread returns why the objects of a kind in a namespace were not read; empty if they were.
+// Unread returns why the objects of a kind in a namespace were not read; empty if they were read.
 func (f *Facts) Unread(kind Kind, namespace string) string {
 	if err := f.Err(kind, namespace); err != nil {
 		return err.Error()
@@ -155,7 +155,7 @@ func (f *Facts) UnreadEverywhere() []string {
 	return reasons
 }
 
-// Failed returns why data is missing for other reasons than missing rights; nil if none is.
+// Failed returns the errors because of which data is missing, other than missing permissions; nil if there are none.
 func (f *Facts) Failed() error {
 	var errs []error
 	for _, err := range f.unread {
@@ -195,7 +195,7 @@ func decodable[T any](f *Facts, kind Kind) []*T {
 	return list
 }
 
-// infraNetworks returns the networks of all Infras and standalone ProxyServers, as "namespace/name".
+// infraNetworks returns the networks of all Infras and standalone ProxyServers as "namespace/name".
 func (f *Facts) infraNetworks() map[string]bool {
 	named := map[string]bool{}
 	for _, infra := range f.Infras() {
@@ -209,7 +209,7 @@ func (f *Facts) infraNetworks() map[string]bool {
 	return named
 }
 
-// Management returns the domains of an OpenShift management cluster in its objects of config.openshift.io, sorted; nil otherwise.
+// Management returns the domains in an OpenShift management cluster's config.openshift.io objects, sorted; nil on other clusters.
 func (f *Facts) Management() []string {
 	var domains []string
 	for _, u := range slices.Concat(f.List(ClusterDNS, ""), f.List(ClusterIngress, "")) {
@@ -241,7 +241,7 @@ func Decode[T any](f *Facts, u *unstructured.Unstructured) (*T, error) {
 	return value, t.err
 }
 
-// Names returns the Infras, and then the ProxyServers without an Infra, with a namespace and name as "namespace/name", each
+// Names returns "namespace/name" of the Infras, and then of the ProxyServers without an Infra, with a namespace and name, each
 // sorted; nil if there are none. An empty namespace means all namespaces, and an empty name all names.
 func (f *Facts) Names(namespace, name string) []string {
 	var names []string

@@ -17,7 +17,7 @@ import (
 // Kind is the group, version and kind of objects.
 type Kind = schema.GroupVersionKind
 
-// Kinds that are read. Secrets are not among them.
+// Kinds that are read. Secrets are not read.
 var (
 	Infras         = read.InfraKind
 	ProxyServers   = read.ProxyServerKind
@@ -29,14 +29,14 @@ var (
 	NADs           = read.AttachmentKind
 	ClusterDNS     = read.ClusterDNSKind
 	ClusterIngress = read.ClusterIngressKind
-	// Constraints are only known to be served or not.
+	// Constraints are not read; only whether the API server serves them is known.
 	Constraints  = read.ConstraintsKind
 	DNSOperators = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
 	// ClusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected namespace.
 	ClusterNetworks = Kind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
 
-	// Namespaces are read in a namespace, which is the one that is read.
+	// Namespaces are read by name: the namespace of a place is the Namespace to read.
 	Namespaces     = Kind{Version: "v1", Kind: "Namespace"}
 	Nodes          = Kind{Version: "v1", Kind: "Node"}
 	Pods           = Kind{Version: "v1", Kind: "Pod"}
@@ -50,7 +50,7 @@ var (
 	// Events are warnings about pods and StatefulSets.
 	Events = Kind{Version: "v1", Kind: "Event"}
 
-	// Problems are the responses of oooi's pods to GET /problems, requested through the API server.
+	// Problems are the responses of oooi's pods to GET /problems through the API server.
 	Problems = Kind{Version: "v1", Kind: "PodProxyOptions"}
 	// Logs are the logs of oooi's containers that have terminated with an error.
 	Logs = Kind{Version: "v1", Kind: "PodLogOptions"}
@@ -67,10 +67,9 @@ const (
 	AtInfra Where = "the Infra's namespace"
 	// AtNetwork is the namespace of the VMs' NetworkAttachmentDefinition.
 	AtNetwork Where = "the network's namespace"
-	// AtHosted is the namespace of the HostedCluster; all namespaces if the Infra has none and refers to none.
+	// AtHosted is the namespace of the HostedCluster; all namespaces if the Infra serves none and names none.
 	AtHosted Where = "the HostedCluster's namespace"
-	// AtControlPlane is the namespace of the hosted control plane, and the namespace of its VMs if that is another one; no namespace if
-	// it is unknown.
+	// AtControlPlane is the namespace of the hosted control plane and, if different, of its VMs; no namespace if unknown.
 	AtControlPlane Where = "the control plane's namespace"
 	// AtBackends are the namespaces of the proxy's other backends, and of its internalProxyService.
 	AtBackends Where = "the backends' namespaces"
@@ -86,7 +85,7 @@ const (
 type Read struct {
 	Kind  Kind
 	Where Where
-	// Optional means that the caller works without the data, and then says less.
+	// Optional means that the caller works without the data, but reports less.
 	Optional bool
 }
 
@@ -115,7 +114,7 @@ func In(where Where, kinds ...Kind) []Read {
 	return list
 }
 
-// Optional returns Reads without which the caller works as well.
+// Optional returns the reads as optional ones.
 func Optional(reads []Read) []Read {
 	list := slices.Clone(reads)
 	for i := range list {
@@ -124,10 +123,10 @@ func Optional(reads []Read) []Read {
 	return list
 }
 
-// stored reports whether the kind is one of stored objects.
+// stored reports whether objects of the kind are stored in the API server.
 func (r Read) stored() bool { return r.Kind != Problems && r.Kind != Logs }
 
-// Role returns a ClusterRole with exactly the rights that the reads need. It grants no right to Secrets.
+// Role returns a ClusterRole with exactly the permissions that the reads need. It grants no access to Secrets.
 func Role(name string, reads []Read) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
@@ -157,7 +156,7 @@ func Role(name string, reads []Read) *rbacv1.ClusterRole {
 	return role
 }
 
-// rulesOf returns the rights to read a kind.
+// rulesOf returns the rules for reading a kind.
 func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{kind.Group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}

@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// redacted are fields that may have secrets, or that nothing reads: environment variables, URLs of HTTP proxies, user data of
-// VMs, and the bookkeeping of clients. Elements of lists have the fields below the list.
+// redacted are fields that may contain secrets, or that are not used: environment variables, URLs of HTTP proxies, user data of
+// VMs, and clients' bookkeeping. A path through a list applies to each element.
 var redacted = [][]string{
 	{"metadata", "managedFields"},
 	{"metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"},
@@ -27,13 +27,13 @@ var redacted = [][]string{
 // dataKeys are the keys of ConfigMaps that are kept. Other keys may have secrets.
 var dataKeys = append([]string{"Corefile"}, read.MultusKeys...)
 
-// redact removes from an object what may be secret.
+// redact removes fields that may contain secrets from an object.
 func redact(u *unstructured.Unstructured) {
 	proxy, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "configuration", "proxy", "httpsProxy")
 	for _, path := range redacted {
 		remove(u.Object, path)
 	}
-	if proxy != nil && proxy != "" { // whether there is one; see objects.Configured
+	if proxy != nil && proxy != "" { // keep whether one is set; see objects.Configured
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "configuration", "proxy", "httpsProxy") // the fields above it exist
 	}
 	if u.GroupVersionKind() == ConfigMaps {
@@ -44,7 +44,7 @@ func redact(u *unstructured.Unstructured) {
 			}
 		}
 		for _, key := range read.MultusKeys {
-			if text, ok := data[key].(string); ok { // the rest of Multus' configuration may have credentials
+			if text, ok := data[key].(string); ok { // the rest of Multus' configuration may contain credentials
 				data[key] = model.ParseIsolation(text).String()
 			}
 		}
@@ -52,7 +52,7 @@ func redact(u *unstructured.Unstructured) {
 	}
 }
 
-// reduce returns a NetworkAttachmentDefinition without fields that may be secret: those of networks of other programs.
+// reduce returns a NetworkAttachmentDefinition without fields of other programs' networks, which may contain secrets.
 func reduce(u *unstructured.Unstructured, networks map[string]bool) *unstructured.Unstructured {
 	if networks[u.GetNamespace()+"/"+u.GetName()] || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
 		return u

@@ -20,21 +20,21 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Site is an Infra, or a ProxyServer without an Infra, with the facts about it. It is safe for concurrent use.
+// Site is an Infra, or a ProxyServer without an Infra, with its facts. It is safe for concurrent use.
 type Site struct {
 	// Infra has defaults set. For a standalone ProxyServer, setup derives it.
 	Infra *v1alpha1.Infra
 	// Standalone is the ProxyServer without an Infra; nil for an Infra. Model and Cluster are then nil.
 	Standalone *v1alpha1.ProxyServer
 	// Snapshot is built from all objects, Model is the Infra in it, and Cluster the hosted cluster that the Infra serves.
-	// Model is nil if the model cannot decode the Infra. Cluster is nil if the Infra serves none.
+	// Model is nil if the model cannot decode the Infra. Cluster is nil if the Infra serves no cluster.
 	Snapshot *model.Snapshot
 	Model    *model.Infra
 	Cluster  *model.Cluster
 	Facts    *Facts
 	// Networks are the networks of the NetworkAttachmentDefinitions.
 	Networks cni.Networks
-	// Invalid is why setup would refuse a standalone ProxyServer; nil if it would not. AssumedSubnet is set if its address has no prefix
+	// Invalid is why setup would reject a standalone ProxyServer; nil if it is valid. AssumedSubnet is set if its address lacks a prefix
 	// length, and no other object on the network defines the subnet.
 	Invalid       error
 	AssumedSubnet bool
@@ -76,7 +76,7 @@ func (s *Site) useStandalone(key string) bool {
 		switch p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); {
 		case !ok || p.Spec.InfraRef != nil:
 		case p.Namespace+"/"+p.Name == key:
-			p.Generation = u.GetGeneration() // Decode drops it
+			p.Generation = u.GetGeneration() // Decode drops the generation
 			s.Standalone = p
 		default:
 			others = append(others, p)
@@ -119,7 +119,7 @@ func (s *Site) selectNamespaces() map[Where][]string {
 	return at
 }
 
-// ForeignService returns the Service by which pods reach the proxy, "namespace/name"; empty if it is the proxy's own, or none.
+// ForeignService returns "namespace/name" of another program's Service by which pods reach the proxy; empty if there is none.
 func (s *Site) ForeignService() string {
 	if s.Model == nil || s.Model.Proxy == nil || s.Model.Proxy.Service == s.Key()+"-proxy" {
 		return ""
@@ -127,8 +127,7 @@ func (s *Site) ForeignService() string {
 	return s.Model.Proxy.Service
 }
 
-// hostedNamespaces returns the namespaces of the HostedClusters that an Infra may refer to, or "" for all if it refers to
-// none.
+// hostedNamespaces returns the namespaces of the HostedClusters that an Infra may refer to, or "" for all if it names none.
 func hostedNamespaces(infra *v1alpha1.Infra) []string {
 	var namespaces []string
 	for _, candidate := range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
@@ -140,8 +139,7 @@ func hostedNamespaces(infra *v1alpha1.Infra) []string {
 	return namespaces
 }
 
-// ConfigMaps with the Corefile of the cluster's DNS: of CoreDNS on plain Kubernetes, and of OpenShift's, which the DNS
-// operator writes.
+// ConfigMaps with the Corefile of the cluster's DNS, on plain Kubernetes and on OpenShift, whose DNS operator writes it.
 var (
 	CoreConfig     = types.NamespacedName{Namespace: "kube-system", Name: "coredns"}
 	OperatorConfig = types.NamespacedName{Namespace: "openshift-dns", Name: "dns-default"}
@@ -183,7 +181,7 @@ func (s *Site) NAD() *unstructured.Unstructured {
 	return nil
 }
 
-// NetworkConfig returns the CNI configuration of the VMs' network; empty if it does not exist.
+// NetworkConfig returns the CNI configuration of the VMs' network; empty if the network does not exist.
 func (s *Site) NetworkConfig() string {
 	nad := s.NAD()
 	if nad == nil {
@@ -201,8 +199,8 @@ func (s *Site) Hosted() *model.Ref {
 	return &s.Cluster.Ref
 }
 
-// Named returns the HostedCluster that the Infra serves or, if there is none, the one that it names: the first that it may refer to
-// and that exists, else the last. It is empty if the Infra serves and names none.
+// Named returns the HostedCluster that the Infra serves or, if none, names: the first existing one that the Infra may refer to, else the
+// last. It is empty if the Infra neither serves nor names one.
 func (s *Site) Named() (hosted types.NamespacedName) {
 	if ref := s.Hosted(); ref != nil {
 		return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
@@ -210,7 +208,7 @@ func (s *Site) Named() (hosted types.NamespacedName) {
 	return s.Facts.Named(s.Infra)
 }
 
-// Named returns the HostedCluster that an Infra names: the first that it may refer to and that exists, else the last. It is empty if
+// Named returns the HostedCluster that an Infra names: the first existing one that the Infra may refer to, else the last. It is empty if
 // the Infra names none.
 func (f *Facts) Named(infra *v1alpha1.Infra) (hosted types.NamespacedName) {
 	for _, hosted = range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
@@ -221,7 +219,7 @@ func (f *Facts) Named(infra *v1alpha1.Infra) (hosted types.NamespacedName) {
 	return hosted
 }
 
-// HostedCluster returns a HostedCluster; nil if it does not exist, or cannot be decoded.
+// HostedCluster returns a HostedCluster; nil if it does not exist or cannot be decoded.
 func (f *Facts) HostedCluster(key types.NamespacedName) *objects.HostedCluster {
 	u := f.Get(HostedClusters, key.Namespace, key.Name)
 	if u == nil {
@@ -231,8 +229,8 @@ func (f *Facts) HostedCluster(key types.NamespacedName) *objects.HostedCluster {
 	return hc
 }
 
-// ControlPlaneNamespace returns the namespace of the hosted control plane, whether or not it exists: the hosted cluster's, else the
-// one that the Infra names. It is empty if it is unknown.
+// ControlPlaneNamespace returns the namespace of the hosted control plane, which need not exist: the hosted cluster's, else the one that
+// the Infra names. It is empty if unknown.
 func (s *Site) ControlPlaneNamespace() string {
 	cluster := cmp.Or(s.Cluster, &model.Cluster{})
 	proxy := cmp.Or(s.Infra.Spec.InfraComponents.Proxy, &v1alpha1.InfraProxy{})
@@ -241,11 +239,11 @@ func (s *Site) ControlPlaneNamespace() string {
 
 // VMNamespace returns the namespace of the hosted cluster's VMs; empty if it is unknown.
 func (s *Site) VMNamespace() string {
-	return cmp.Or(s.OwnVMNamespace(), controlPlaneOf(s.Named()))
+	return cmp.Or(s.SeparateVMNamespace(), controlPlaneOf(s.Named()))
 }
 
-// OwnVMNamespace returns the namespace of the hosted cluster's VMs if it is not the control plane's; empty otherwise.
-func (s *Site) OwnVMNamespace() string {
+// SeparateVMNamespace returns the namespace of the hosted cluster's VMs if it differs from the control plane's; empty otherwise.
+func (s *Site) SeparateVMNamespace() string {
 	return cmp.Or(s.Facts.HostedCluster(s.Named()), &objects.HostedCluster{}).Spec.Platform.VMNamespace()
 }
 
@@ -277,13 +275,13 @@ func (s *Site) Proxies() []*v1alpha1.ProxyServer {
 		if standalone != (s.Standalone != nil) || standalone && p.Name != s.Infra.Name || !standalone && p.Spec.InfraRef.Name != s.Infra.Name {
 			continue
 		}
-		p.Generation = u.GetGeneration() // Decode drops it
+		p.Generation = u.GetGeneration() // Decode drops the generation
 		list = append(list, p)
 	}
 	return list
 }
 
-// Labels returns the labels that objects of a component have, other than those of all objects of oooi.
+// Labels returns the labels that distinguish a component's objects from oooi's other objects.
 func (s *Site) Labels(component string) labels.Set {
 	owner := v1alpha1.LabelInfra
 	if s.Standalone != nil {
@@ -324,8 +322,7 @@ func (s *Site) List(kind Kind, where Where) []*unstructured.Unstructured {
 	return list
 }
 
-// All returns the objects of a kind, decoded, without those that cannot be decoded: the API server validates types of
-// Kubernetes.
+// All returns the decoded objects of a kind, without objects that cannot be decoded: the API server validates Kubernetes types.
 func All[T any](s *Site, kind Kind, where Where) []*T {
 	var list []*T
 	for _, u := range s.List(kind, where) {
@@ -336,7 +333,7 @@ func All[T any](s *Site, kind Kind, where Where) []*T {
 	return list
 }
 
-// Unread returns why data that reads need is missing, each reason once; nil if none is.
+// Unread returns why data of the reads is missing, each reason once; nil if all was read.
 func (s *Site) Unread(reads []Read) []string {
 	var reasons []string
 	add := func(reason string) {
@@ -351,7 +348,7 @@ func (s *Site) Unread(reads []Read) []string {
 		for _, namespace := range s.namespaces[r.Where] {
 			switch {
 			case r.Kind == Problems:
-				for _, a := range s.Answers(r.Where) {
+				for _, a := range s.Responses(r.Where) {
 					add(a.Refused)
 				}
 			case r.stored():
@@ -362,7 +359,7 @@ func (s *Site) Unread(reads []Read) []string {
 	return reasons
 }
 
-// Err returns the first error of data that reads need and that could not be read; nil if all was.
+// Err returns the first error of the reads; nil if all succeeded.
 func (s *Site) Err(reads []Read) error {
 	for _, r := range reads {
 		for _, namespace := range s.namespaces[r.Where] {
@@ -397,7 +394,7 @@ func snapshotOf(facts *Facts, scope model.Scope, apps *model.AppsOptions) *model
 	})
 }
 
-// OwnSnapshot returns the model with apps addresses, built from what the Infra's DNS reads: not from other Infras.
+// OwnSnapshot returns the model with apps addresses, built only from objects that the Infra's DNS reads, without other Infras.
 func (s *Site) OwnSnapshot() *model.Snapshot {
 	scope := model.Scope{Infras: []string{s.Key()}}
 	if s.Cluster != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/densityops/oooi/internal/cni"
 )
 
-// standaloneInfra returns an Infra with only a proxy, on the network and at the address of a standalone ProxyServer. It
-// is used to render objects, and is not applied. If the address has no prefix length, the subnet is that of another
-// Infra or standalone ProxyServer on the same network, else /24 as in the earlier operator, or /64. With an error, the Infra has
-// only what is valid.
+// standaloneInfra returns an Infra with only a proxy, with the network and the address of a standalone ProxyServer. It
+// is used to render objects, and is not applied. If the address lacks a prefix length, another Infra or standalone ProxyServer on the
+// same network defines the subnet; by default it is /24, as in the earlier operator, or /64. With an error, the Infra has only the valid
+// fields.
 func standaloneInfra(
 	server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks,
 ) (infra *v1alpha1.Infra, assumed bool, err error) {
@@ -32,7 +32,7 @@ func standaloneInfra(
 	}
 	defer infra.Default()
 	if nad.Name == "" {
-		return infra, false, fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
+		return infra, false, fmt.Errorf("%s.networkAttachmentName is required without an Infra; specify the VLAN's NetworkAttachmentDefinition", where)
 	}
 	address, err := v1alpha1.ParseAddress(config.ServerIP)
 	if err != nil {
@@ -49,13 +49,13 @@ func standaloneInfra(
 	}
 	infra.Spec.NetworkConfig.CIDR = subnet.Masked().String()
 	if gateway, err := netip.ParseAddr(config.Gateway); config.Gateway != "" && (err != nil || !subnet.Contains(gateway)) {
-		return infra, assumed, fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, subnet.Masked())
+		return infra, assumed, fmt.Errorf("%s.gateway: %s is not in %s", where, config.Gateway, subnet.Masked())
 	}
 	return infra, assumed, nil
 }
 
-// subnetOf returns the subnet of an address according to the Infras and the standalone ProxyServers on its network; the
-// zero Prefix if none of them has a subnet with the address.
+// subnetOf returns the subnet that contains an address, from the Infras and the standalone ProxyServers on its network; the
+// zero Prefix if none matches.
 func subnetOf(address netip.Addr, nad string, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) netip.Prefix {
 	var texts []string
 	for _, i := range infras {

@@ -39,13 +39,13 @@ func PodReady(p *corev1.Pod) bool {
 }
 
 // UnreadyReason returns why a pod is not ready: the finalizers that prevent its deletion, the state of a container that
-// failed or waits, the message of a condition, or the phase. It returns "" for a pod that is ready.
+// failed or waits, the message of a condition, or the phase. It returns "" for a ready pod.
 func UnreadyReason(p *corev1.Pod) string {
 	if PodReady(p) {
 		return ""
 	}
 	if p.DeletionTimestamp != nil && len(p.Finalizers) > 0 {
-		return "is being deleted, but has the finalizers " + strings.Join(p.Finalizers, ", ")
+		return "is being deleted, but has finalizers " + strings.Join(p.Finalizers, ", ")
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		last := c.LastTerminationState.Terminated
@@ -86,13 +86,13 @@ func WaitsForImage(pod *corev1.Pod) bool {
 	})
 }
 
-// StuckAfter returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may
-// help. event is the last warning about the pod, nil if there is none. The kubelet retries to pull an image, and to start
-// a container, after ten seconds.
+// StuckAfter returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may help.
+// event is the last warning about the pod; nil if there is none. The kubelet retries to pull an image, and to start a
+// container, after ten seconds.
 func StuckAfter(pod *corev1.Pod, event *corev1.Event) time.Duration {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.RestartCount > 1 && !c.Ready {
-			return 5 * time.Second // also while it runs, because it may end again; a Deployment may replace the pod within this time
+			return 5 * time.Second // even if the container runs, because it may terminate again; a Deployment may replace the pod meanwhile
 		}
 		if c.State.Waiting == nil {
 			continue

@@ -25,7 +25,7 @@ type Report struct {
 	HostedCluster string `json:"hostedCluster,omitempty"`
 	// Network is the NetworkAttachmentDefinition of the VMs, as "namespace/name".
 	Network string `json:"network"`
-	// CIDRs are the subnets; none for a ProxyServer.
+	// CIDRs are the subnets; empty for a ProxyServer.
 	CIDRs []string `json:"cidrs"`
 	// Ready is the condition Ready. Its status is Unknown while control has not observed the current generation.
 	Ready Summary `json:"ready"`
@@ -33,8 +33,7 @@ type Report struct {
 	Components []Component `json:"components"`
 	// ProxyServers has the ProxyServers whose infraRef names the Infra, or the standalone ProxyServer.
 	ProxyServers []ProxyServer `json:"proxyServers,omitempty"`
-	// FloatingAddress is the address of the proxy that moves between its replicas; nil if the proxy is
-	// disabled or has no instances.
+	// FloatingAddress is the proxy's floating address; nil if the proxy is disabled or instances is empty.
 	FloatingAddress *FloatingAddress `json:"floatingAddress,omitempty"`
 	// Applications is nil if spec.appsIngress is disabled.
 	Applications *Applications `json:"applications,omitempty"`
@@ -67,13 +66,13 @@ type Pod struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	Node  string `json:"node,omitempty"`
-	// Images are those of the containers, sorted and without duplicates.
+	// Images are the containers' images, sorted and without duplicates.
 	Images []string `json:"images,omitempty"`
 	// Reason is why the pod is not ready, or that it is being deleted; empty for other pods.
 	Reason string `json:"reason,omitempty"`
 }
 
-// A ProxyServer has the conditions of a ProxyServer, and the status that each replica of its proxy has written.
+// A ProxyServer has the conditions of a ProxyServer, and the status of each proxy replica.
 type ProxyServer struct {
 	Name       string                   `json:"name"`
 	Generation int64                    `json:"generation"`
@@ -85,7 +84,7 @@ type ProxyServer struct {
 // the address may move without an update of the Lease.
 type FloatingAddress struct {
 	Addresses []string `json:"addresses"`
-	// Holder is the pod that holds the address; empty if none does.
+	// Holder is the pod that holds the address; empty for none.
 	Holder string `json:"holder,omitempty"`
 	// Since is when the pod acquired the Lease, and Renewed when it last renewed it; nil if no pod holds the address.
 	Since   *metav1.MicroTime `json:"since,omitempty"`
@@ -98,19 +97,19 @@ type FloatingAddress struct {
 type Applications struct {
 	Phase     v1alpha1.AppsIngressPhase `json:"phase,omitempty"`
 	Addresses []string                  `json:"addresses,omitempty"`
-	// Service is "namespace/name" of the Service that has the addresses.
+	// Service is "namespace/name" of the Service with the addresses.
 	Service  string                     `json:"service,omitempty"`
 	Reason   v1alpha1.AppsIngressReason `json:"reason,omitempty"`
 	Message  string                     `json:"message,omitempty"`
 	LastSync *metav1.Time               `json:"lastSyncTime,omitempty"`
 }
 
-// Objects has the objects that a report is built from.
+// Objects has the input of a report.
 type Objects struct {
 	Infra *v1alpha1.Infra
 	// Serves is the hosted cluster that the Infra serves; nil for none.
 	Serves *model.Ref
-	// Pods and ProxyServers may include those of other Infras.
+	// Pods and ProxyServers may include objects of other Infras.
 	Pods         []*corev1.Pod
 	ProxyServers []*v1alpha1.ProxyServer
 	// Floating is the Lease of the floating address; nil for none.
@@ -153,7 +152,7 @@ func NewReport(in Objects) *Report {
 	return r
 }
 
-// NewProxyReport returns the report of a ProxyServer without an Infra. pods may include those of other proxies. It does
+// NewProxyReport returns the report of a ProxyServer without an Infra. pods may include pods of other proxies. It does
 // not modify the objects.
 func NewProxyReport(server *v1alpha1.ProxyServer, pods []*corev1.Pod) *Report {
 	summary := summaryOf("ProxyServer", server.Status.Conditions, server.Status.ObservedGeneration == server.Generation)
@@ -211,7 +210,7 @@ func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress 
 	return f
 }
 
-// summaryOf returns the condition Ready of an object of a kind. Its status is Unknown if the status is not of the current
+// summaryOf returns the condition Ready of an object of a kind. Its status is Unknown unless control has observed the current
 // generation.
 func summaryOf(kind string, conditions []metav1.Condition, current bool) Summary {
 	if found := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); found != nil && current {
@@ -250,7 +249,7 @@ func components(in Objects) []Component {
 	return list
 }
 
-// statusOf returns the status of a condition; Unknown if it is not of the current generation.
+// statusOf returns the status of a condition; Unknown unless control has observed the current generation.
 func statusOf(ready, current bool) metav1.ConditionStatus {
 	switch {
 	case !current:
@@ -262,7 +261,7 @@ func statusOf(ready, current bool) metav1.ConditionStatus {
 	}
 }
 
-// addresses returns the addresses that clients use, followed by those of the single replicas, without duplicates.
+// addresses returns the addresses for clients, followed by the replicas' addresses, without duplicates.
 func addresses(shared []v1alpha1.IP, instances []v1alpha1.Instance) []string {
 	var list []string
 	add := func(ip v1alpha1.IP) {

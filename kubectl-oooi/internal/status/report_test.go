@@ -52,7 +52,7 @@ func TestFloatingAddressWithoutHolder(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)
 	released := decode[coordinationv1.Lease](t, `spec: {holderIdentity: "", acquireTime: "2026-01-02T03:04:05.000000Z", leaseTransitions: 3}`)
 	for _, lease := range []*coordinationv1.Lease{nil, &released} {
-		if got, want := NewReport(Objects{Infra: &infra, Floating: lease}).FloatingAddress.String(), "192.0.2.4, 2001:db8::4, held by no pod"; got != want {
+		if got, want := NewReport(Objects{Infra: &infra, Floating: lease}).FloatingAddress.String(), "192.0.2.4, 2001:db8::4, not held by any pod"; got != want {
 			t.Errorf("%v: %q, want %q", lease, got, want)
 		}
 	}

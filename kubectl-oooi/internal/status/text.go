@@ -103,7 +103,7 @@ func Describe(w io.Writer, r *Report) error {
 func (f *FloatingAddress) String() string {
 	addresses := strings.Join(f.Addresses, ", ")
 	if f.Holder == "" {
-		return addresses + ", held by no pod"
+		return addresses + ", not held by any pod"
 	}
 	text := addresses + ", held by " + f.Holder
 	if f.Since != nil {
@@ -121,7 +121,7 @@ func (r *Report) componentTable() *output.Table {
 	for i := range r.Components {
 		c := &r.Components[i]
 		if !c.Enabled && r.Metadata.Kind != "" {
-			continue // a proxy alone has no other components
+			continue // a standalone proxy lacks other components
 		}
 		cells := []string{c.Name, c.state(), strings.Join(c.Addresses, ",")}
 		for _, p := range c.Pods {
@@ -199,8 +199,7 @@ func (r *Report) applicationTable() *output.Table {
 	return t
 }
 
-// healthy reports whether a condition needs no attention: it is true, of a component that is disabled, or the absence of a
-// mismatch.
+// healthy reports whether a condition is as desired: it is true, belongs to a disabled component, or reports that there is no mismatch.
 func healthy(c metav1.Condition) bool {
 	if c.Type == v1alpha1.ConditionAppsDomainMismatch {
 		return c.Status == metav1.ConditionFalse
@@ -218,7 +217,7 @@ func (r *Report) conditionTable() *output.Table {
 	}
 	for _, p := range r.ProxyServers {
 		if r.Metadata.Kind != "" {
-			break // the conditions are those of the ProxyServer
+			break // the conditions belong to the ProxyServer
 		}
 		for _, c := range p.Conditions {
 			if !healthy(c) {

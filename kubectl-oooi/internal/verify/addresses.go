@@ -20,8 +20,8 @@ import (
 // holder is the holder of the Lease that reserves the address of the pod on the VLAN.
 const holder = "oooi-" + testclient.Component
 
-// reserve returns an address for the pod on the VLAN. Unless it is outside of the DHCP ranges, it creates the Lease that reserves it,
-// which DHCP takes for an ordinary lease and which expires.
+// reserve returns an address for the pod on the VLAN. If the address is in the DHCP ranges, reserve creates a Lease that expires and that
+// DHCP treats as an ordinary lease.
 func (t *test) reserve(ctx context.Context, duration time.Duration) (netip.Addr, error) {
 	candidates := []netip.Addr{t.Address}
 	if t.Address.IsValid() {
@@ -31,7 +31,7 @@ func (t *test) reserve(ctx context.Context, duration time.Duration) (netip.Addr,
 		if !t.site.Infra.Spec.InfraComponents.DHCP.Leasable(t.Address) {
 			return t.Address, nil
 		}
-	} else if candidates = t.site.freeAddresses(); len(candidates) < 2 { // a VM may need the last one
+	} else if candidates = t.site.freeAddresses(); len(candidates) < 2 { // a VM may need the last address
 		return netip.Addr{}, fmt.Errorf("the DHCP ranges have fewer than two free IPv4 addresses; specify another free address of the VLAN "+
 			"for the pod on the VLAN with %s", t.AddressFlag)
 	}
@@ -52,21 +52,21 @@ func (s *subject) unusable(a netip.Addr) string {
 		return fmt.Sprintf("is not in %v", s.Model.CIDRs)
 	}
 	if subnet := s.Model.CIDRs[at].Masked(); a == subnet.Addr() || a.Is4() && !subnet.Contains(a.Next()) && !subnet.IsSingleIP() {
-		return "is the first or last one of " + subnet.String() + ", which no host may have"
+		return "is the network or broadcast address of " + subnet.String()
 	}
 	apps := s.Infra.Status.AppsIngress
 	switch {
 	case slices.Contains(s.Model.Assigned(), a):
-		return "is that of the gateway, DHCP, DNS or the proxy"
+		return "is the address of the gateway, DHCP, DNS or the proxy"
 	case apps != nil && slices.Contains(apps.ExternalIPs, a.String()):
-		return "is that of apps"
+		return "is the apps address"
 	case s.takenAddresses()[a]:
-		return "is leased, or a VM has it"
+		return "is leased, or a VM uses it"
 	}
 	return ""
 }
 
-// takenAddresses returns the addresses that the pod must not use: leased ones and those that VMs report.
+// takenAddresses returns the addresses that the pod must not use: leased addresses, and addresses that VMs report.
 func (s *subject) takenAddresses() map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}
 	for _, o := range site.All[coordinationv1.Lease](s.Site, site.Leases, site.AtInfra) {
@@ -85,11 +85,11 @@ func (s *subject) takenAddresses() map[netip.Addr]bool {
 const (
 	// maxFree is the number of free addresses to try, since other clients may lease them at the same time.
 	maxFree = 5
-	// maxTried is the number of addresses of a range that are looked at.
+	// maxTried is the number of addresses of a range that are checked.
 	maxTried = 1024
 )
 
-// freeAddresses returns the last free IPv4 addresses of the ranges, at most maxFree: DHCP assigns the first ones first.
+// freeAddresses returns the last free IPv4 addresses of the ranges, at most maxFree: DHCP assigns addresses from the start of a range.
 func (s *subject) freeAddresses() []netip.Addr {
 	var list []netip.Addr
 	taken, dhcp := s.takenAddresses(), s.Infra.Spec.InfraComponents.DHCP

@@ -26,8 +26,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// podDeadline limits the run time of a pod, and podStart the time until it starts: its image is that of another pod of the
-// Infra. podLeftover is how long a finished Job, and what belongs to it, is kept if the command does not delete it.
+// podDeadline limits the run time of a pod, and podStart the time until it starts, which includes no image pull: another pod of the
+// Infra has the same image. podLeftover is the TTL of a finished Job, in case the command does not delete it.
 const (
 	podDeadline = 90 * time.Second
 	podStart    = 30 * time.Second
@@ -35,7 +35,7 @@ const (
 )
 
 // start creates the Job of a client, which runs 'xdsd probe' with steps and more arguments, on the VLAN or in the pod network.
-// cleanUp deletes what it creates.
+// cleanUp deletes the created objects.
 func (t *test) start(ctx context.Context, c Client, steps []probe.Step, more ...string) (*batchv1.Job, error) {
 	text, err := json.Marshal(steps)
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *test) start(ctx context.Context, c Client, steps []probe.Step, more ...
 			return nil, err
 		}
 	}
-	// It is on the platform of the other pod.
+	// The Job runs on the same platform as the other pod.
 	job, nad, err := r.Objects(&render.Input{
 		Infra: t.site.Infra, Written: &unstructured.Unstructured{}, Attachment: t.site.NetworkConfig(), OpenShift: like.Annotations[render.RequiredSCC] != "",
 	})
@@ -74,10 +74,10 @@ func (t *test) start(ctx context.Context, c Client, steps []probe.Step, more ...
 	return job, t.create(ctx, nad, owner) // last: the pod does not start before its network exists
 }
 
-// daemons are the containers that have oooi's image.
+// daemons are the containers that run oooi's image.
 var daemons = []string{"coredns", "coredhcp", "xdsd"}
 
-// templatePod returns one of the Infra's pods, and oooi's image in it; the image is empty if there is none.
+// templatePod returns one of the Infra's pods and its oooi image; the image is empty if no pod exists.
 func (s *subject) templatePod() (*corev1.Pod, string) {
 	for _, pod := range site.All[corev1.Pod](s.Site, site.Pods, site.AtInfra) {
 		if !s.Owns(pod.Labels) || pod.DeletionTimestamp != nil {
@@ -92,28 +92,28 @@ func (s *subject) templatePod() (*corev1.Pod, string) {
 	return nil, ""
 }
 
-// follow waits for the pod of a Job and calls take with each outcome that it prints, until take returns true or the pod has ended. It
-// returns early if the pod cannot start. It may be called concurrently.
-func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Outcome) (bool, error)) error {
+// streamOutcomes waits for the pod of a Job and calls take with each outcome that the pod prints, until take returns true or the pod has
+// terminated. It returns an error early if the pod cannot start. It is safe for concurrent use.
+func (t *test) streamOutcomes(ctx context.Context, job *batchv1.Job, take func(*probe.Outcome) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, podDeadline)
 	defer cancel()
-	for began, followed := time.Now(), false; ; {
+	for began, logRead := time.Now(), false; ; {
 		pod, err := t.podOf(ctx, job)
 		switch {
 		case err != nil:
 			return err
 		case pod != nil && pod.Status.Phase == corev1.PodFailed:
 			return fmt.Errorf("pod %s failed: %s", pod.Name, status.UnreadyReason(pod))
-		case pod != nil && pod.Status.Phase == corev1.PodSucceeded && followed:
+		case pod != nil && pod.Status.Phase == corev1.PodSucceeded && logRead:
 			return nil
-		case followed && pod == nil:
+		case logRead && pod == nil:
 			return fmt.Errorf("the pod of Job %s was deleted", job.Name)
-		case followed: // it is about to end
+		case logRead: // the pod is about to terminate
 		case pod != nil && (pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded):
 			if done, err := t.readLog(ctx, pod, take); done || err != nil {
 				return err
 			}
-			followed = true
+			logRead = true
 		default:
 			if why, limit := t.unstarted(ctx, job, pod); time.Since(began) >= limit {
 				return fmt.Errorf("the pod does not start: %s", why)
@@ -127,24 +127,24 @@ func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Ou
 	}
 }
 
-// podOf returns the pod of a Job, nil if it does not exist.
+// podOf returns the pod of a Job; nil if it does not exist.
 func (t *test) podOf(ctx context.Context, job *batchv1.Job) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := t.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
 		return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 	}
 	if len(list.Items) == 0 {
-		return nil, nil //nolint:nilnil // neither a pod nor an error
+		return nil, nil //nolint:nilnil // no pod, no error
 	}
 	pod := &list.Items[0]
 	if job.Spec.Template.Annotations[render.NetworksAnnotation] != "" && pod.Annotations[render.NetworksAnnotation] == "" {
-		return nil, fmt.Errorf("the pod does not start: a webhook or policy of the API server removed annotation %s: Pod %s lacks it",
+		return nil, fmt.Errorf("the pod does not start: a webhook or policy removed annotation %s from Pod %s",
 			render.NetworksAnnotation, pod.Name)
 	}
 	return pod, nil
 }
 
-// unstarted returns why the pod of a Job, which may be nil, has not started, and the time after which that is an error.
+// unstarted returns why the pod of a Job, which may be nil, has not started, and the time after which this is an error.
 func (t *test) unstarted(ctx context.Context, job *batchv1.Job, pod *corev1.Pod) (why string, limit time.Duration) {
 	reader := &read.Reader{Client: t.Client}
 	if pod == nil {

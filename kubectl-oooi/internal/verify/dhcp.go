@@ -10,13 +10,13 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// noDHCP returns why DHCP cannot be tested, empty if it can.
+// noDHCP returns why DHCP cannot be tested; empty if it can.
 func (s *subject) noDHCP() string {
 	switch dhcp := s.Infra.Spec.InfraComponents.DHCP; {
 	case !dhcp.IsEnabled():
 		return "infraComponents.dhcp is not enabled"
 	case dhcp.Image != "":
-		return "infraComponents.dhcp.image is set, so that setup renders no test clients, which an earlier version refuses"
+		return "infraComponents.dhcp.image is set, so that setup does not configure DHCP for test clients, which earlier images reject"
 	}
 	return ""
 }
@@ -54,17 +54,17 @@ func (s *subject) optionProblem(b *probe.Binding) string {
 	}
 	switch {
 	case b.Hostname != s.hostname:
-		return fmt.Sprintf("want the host name %s, got %q", s.hostname, b.Hostname)
+		return fmt.Sprintf("expected host name %s, got %q", s.hostname, b.Hostname)
 	case gateway.IsValid() && !slices.Equal(b.Routers, []netip.Addr{gateway}):
-		return fmt.Sprintf("want the router %s, got %q", gateway, join(b.Routers))
+		return fmt.Sprintf("expected router %s, got %q", gateway, join(b.Routers))
 	case !gateway.IsValid() && len(b.Routers) > 0:
-		return fmt.Sprintf("want no router, got %q", join(b.Routers))
+		return fmt.Sprintf("expected no router, got %q", join(b.Routers))
 	case !dhcp.SendsDNS() && len(b.DNS) > 0:
-		return fmt.Sprintf("want no DNS servers, got %q", join(b.DNS))
+		return fmt.Sprintf("expected no DNS servers, got %q", join(b.DNS))
 	case dhcp.SendsDNS() && len(servers) > 0 && !slices.Equal(b.DNS, servers):
-		return fmt.Sprintf("want the DNS servers %s, got %q", join(servers), join(b.DNS))
+		return fmt.Sprintf("expected DNS servers %s, got %q", join(servers), join(b.DNS))
 	case subnet.IsValid() && b.Bits != subnet.Bits():
-		return fmt.Sprintf("want a subnet mask of %d bits, got %d", subnet.Bits(), b.Bits)
+		return fmt.Sprintf("expected a /%d subnet mask, got /%d", subnet.Bits(), b.Bits)
 	}
 	return ""
 }
@@ -79,7 +79,7 @@ func (s *subject) serverProblem(b *probe.Binding) string {
 	return ""
 }
 
-// resolvers returns the DNS servers that DHCP sends, in their order; nil if they are not known.
+// resolvers returns the DNS servers that DHCP sends, in order; nil if they are unknown.
 func (s *subject) resolvers() []netip.Addr {
 	if s.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return s.servers(VLAN)

@@ -19,8 +19,10 @@ import (
 func TestGapsAreThoseOfTheDocs(t *testing.T) {
 	rows := map[string][]string{"availability": {
 		fmt.Sprintf("| container `coredns`, or the DNS pod | no names | 1 to %.0f s |", restarts[v1alpha1.ComponentDNS].usual.Seconds()),
-		fmt.Sprintf("| container `coredhcp`, or the DHCP pod | no renewals, no new addresses; VMs keep their addresses | 1 to %.0f s |", restarts[v1alpha1.ComponentDHCP].usual.Seconds()),
-		fmt.Sprintf("| container `envoy`, or the proxy pod | no connections; open connections end | 0.4 to %.0f s |", restarts[v1alpha1.ComponentProxy].usual.Seconds()),
+		fmt.Sprintf("| container `coredhcp`, or the DHCP pod | no renewals, no new addresses; VMs keep their addresses | 1 to %.0f s "+
+			"|", restarts[v1alpha1.ComponentDHCP].usual.Seconds()),
+		fmt.Sprintf("| container `envoy`, or the proxy pod | no connections; open connections end | 0.4 to %.0f s "+
+			"|", restarts[v1alpha1.ComponentProxy].usual.Seconds()),
 		fmt.Sprintf("| no new connections for up to %.0f seconds;", move.usual.Seconds()),
 	}}
 	row := func(service string, want gap) {
@@ -50,7 +52,7 @@ func TestGapsAreJudged(t *testing.T) {
 	}{
 		3 * time.Second:  {status: output.Passed},
 		4 * time.Second:  {status: output.Passed, note: "longer than the usual 3s"},
-		11 * time.Second: {status: output.Failed, problem: "none for 11s, want at most 10s, usually 3s: timeout"},
+		11 * time.Second: {status: output.Failed, problem: "no response for 11s, expected at most 10s, usually 3s: timeout"},
 	} {
 		began := time.Now()
 		r := &replacement{services: []*service{
@@ -62,7 +64,7 @@ func TestGapsAreJudged(t *testing.T) {
 			r.take(&o)
 		}
 		if silent := r.silent(); silent != nil {
-			t.Errorf("after a gap of %s, %s are silent", got, uses[silent.component])
+			t.Errorf("after a gap of %s, %s are silent", got, serviceNames[silent.component])
 		}
 		result := &Result{Status: output.Passed}
 		result.addGap(r.services[1], r.now, " during the test", expectedGap(v1alpha1.ComponentProxy, v1alpha1.ComponentProxy, 2))

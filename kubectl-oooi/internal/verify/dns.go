@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// unusedLabel is a name that no component publishes.
+	// unusedLabel is a label that no component publishes.
 	unusedLabel = "oooi-test-does-not-exist"
-	// upstreamProbe is a name in a domain that does not exist (RFC 6761, 6.4): a resolver that works denies it.
+	// upstreamProbe is a name in a domain that does not exist (RFC 6761, 6.4). A working resolver returns NXDOMAIN.
 	upstreamProbe = "oooi-test.invalid"
 )
 
-// addDNS adds queries of a client to each of its DNS servers.
+// addDNS adds a client's queries to each of its DNS servers.
 func (p *plan) addDNS(c Client) {
 	prefix := "dns-" + string(c) + "-"
 	if why := p.noDNS(c); why != "" {
@@ -53,20 +53,20 @@ func (p *plan) addDNS(c Client) {
 	}
 }
 
-// noDNS returns why DNS cannot be tested by a client, empty if it can.
+// noDNS returns why a client cannot test DNS; empty if it can.
 func (s *subject) noDNS(c Client) string {
 	switch {
 	case !s.Infra.Spec.InfraComponents.DNS.IsEnabled():
 		return "infraComponents.dns is not enabled"
 	case len(s.servers(c)) == 0:
-		return "DNS has no IPv4 address for this client"
+		return "DNS lacks an IPv4 address for this client"
 	case len(s.names(c)) == 0:
-		return "the hosted cluster has no names"
+		return "no names of the hosted cluster are known"
 	}
 	return ""
 }
 
-// The functions below return what is wrong with a reply, empty if nothing is.
+// The functions below return what is wrong with a reply; empty if the reply is as expected.
 
 func anyReply(*probe.Reply) string { return "" }
 
@@ -74,17 +74,17 @@ func wantDenial(r *probe.Reply) string { return wantRcode(r, "NXDOMAIN") }
 
 func wantSuccess(r *probe.Reply) string { return wantRcode(r, "NOERROR") }
 
-// wantNoAddress is about a query for IPv6 addresses of a name that has none.
+// wantNoAddress checks the reply to a query for IPv6 addresses of a name that has none.
 func wantNoAddress(r *probe.Reply) string {
 	if slices.ContainsFunc(r.Addresses, netip.Addr.Is4) {
-		return "want NOERROR, got " + describe(r)
+		return "expected NOERROR, got " + describe(r)
 	}
 	return wantSuccess(r)
 }
 
 func wantRcode(r *probe.Reply, rcode string) string {
 	if r.Rcode != rcode {
-		return fmt.Sprintf("want %s, got %s", rcode, describe(r))
+		return fmt.Sprintf("expected %s, got %s", rcode, describe(r))
 	}
 	return ""
 }
@@ -93,22 +93,22 @@ func wantOPT(r *probe.Reply) string {
 	if problem := wantSuccess(r); problem != "" || r.EDNS {
 		return problem
 	}
-	return "the reply has no OPT record"
+	return "the reply lacks an OPT record"
 }
 
 func wantAddresses(r *probe.Reply, want []netip.Addr) string {
 	if r.Rcode == "NOERROR" && slices.Equal(r.Addresses, want) {
 		return ""
 	}
-	return fmt.Sprintf("want %s, got %s", join(want), describe(r))
+	return fmt.Sprintf("expected %s, got %s", join(want), describe(r))
 }
 
 func (s *subject) wantForwarded(r *probe.Reply) string {
 	switch {
 	case r.Rcode == "SERVFAIL" || r.Rcode == "REFUSED":
-		return "no upstream resolver answers: " + r.Rcode
+		return "no upstream resolver responds: " + r.Rcode
 	case s.upstream != "" && len(r.Addresses) == 0:
-		return "want an address, got " + describe(r)
+		return "expected an address, got " + describe(r)
 	}
 	return ""
 }
@@ -126,14 +126,14 @@ func join(addresses []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// defaultMTU is that of Ethernet.
+// defaultMTU is Ethernet's MTU.
 const defaultMTU = 1500
 
-// addMTU adds queries in packets of several sizes up to the VLAN's MTU. OVN-Kubernetes' default is the pod network's MTU: the client
-// sends no packets that are larger than the MTU of its interface.
+// addMTU adds queries in packets of several sizes up to the VLAN's MTU. Without an MTU in the network, OVN-Kubernetes uses the pod
+// network's MTU; the client sends no packets larger than its interface's MTU.
 func (p *plan) addMTU() {
 	const scenario = "mtu-vlan"
-	p.skip(scenario, "infraComponents.dns is not enabled: no server answers large packets")
+	p.skip(scenario, "infraComponents.dns is not enabled, so no server responds to large packets")
 	if !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/registry"
 )
 
-// registryPath is the path at which each registry responds, often with a demand for credentials. Source: OCI distribution
+// registryPath is a path at which every registry responds, often with 401. Source: OCI distribution
 // specification, "Determining Support".
 const registryPath = "/v2/"
 
 // addRegistry adds a request to the first registry of the release image that VMs reach, by way of each DNS server on the VLAN.
 func (p *plan) addRegistry() {
 	const scenario = "egress-registry"
-	list, why := registry.Of(p.Site)
+	list, why := registry.OfSite(p.Site)
 	r := registry.Reached(list)
 	switch {
 	case why != "":
@@ -26,10 +26,10 @@ func (p *plan) addRegistry() {
 		p.skip(scenario, "the release image names no registry")
 		return
 	case r == nil:
-		p.skip(scenario, fmt.Sprintf("VMs do not reach %s: %s", list[0], list[0].Missing))
+		p.skip(scenario, fmt.Sprintf("VMs cannot reach %s: %s", list[0], list[0].Missing))
 		return
 	case r.Via == registry.Router && cni.IsOVN(p.NetworkConfig()):
-		p.skip(scenario, "pods have no route to the VLAN's router in networks of OVN-Kubernetes")
+		p.skip(scenario, "in OVN-Kubernetes networks, pods cannot use the VLAN's router")
 		return
 	}
 	add := func(label string, t *probe.Target) {
@@ -46,18 +46,18 @@ func (p *plan) addRegistry() {
 	}
 }
 
-// resolved is a check that the client knew an address, as clients of an older image do not if they have to resolve it.
+// resolved checks that the client knew an address. Clients of older images do not resolve names.
 func resolved(o *probe.Outcome) string {
 	if o.TLS != nil && !o.TLS.Address.IsValid() {
-		return "the client does not resolve names; its image is older than the plugin"
+		return "the client cannot resolve names; its image is older than the plugin"
 	}
 	return ""
 }
 
-// responded is a check that accepts any status of the server.
+// responded is a check that accepts any HTTP status.
 func responded(o *probe.Outcome) string {
 	if o.Error == "" && o.HTTP == nil {
-		return "the client sends no requests over TLS; its image is older than the plugin"
+		return "the client cannot send requests over TLS; its image is older than the plugin"
 	}
 	return o.Error
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// addIsolation adds requests about the hosted clusters on other VLANs.
+// addIsolation adds requests for names and addresses of hosted clusters on other VLANs.
 func (p *plan) addIsolation() {
 	if why := p.Facts.Unread(site.Infras, ""); why != "" {
-		p.skip("isolation-", "Infras of other namespaces are not known: "+why)
+		p.skip("isolation-", "cannot read Infras of other namespaces: "+why)
 		return
 	}
 	p.skip("isolation-", "no other hosted cluster with an Infra on another VLAN")
@@ -29,7 +29,8 @@ func (p *plan) addIsolation() {
 	}
 }
 
-// addForeignName adds queries of our DNS servers for a name of another hosted cluster, and connections to our proxy with it.
+// addForeignName adds queries to this Infra's DNS servers for a name of another hosted cluster, and connections to its proxy with
+// that name.
 func (p *plan) addForeignName(i *model.Infra, h *model.Hostname) {
 	foreign := addressesOf(i)
 	for _, server := range p.servers(VLAN) {
@@ -85,14 +86,14 @@ func (p *plan) addForeignAddresses(i *model.Infra) {
 		q := probe.Query{Server: a, Network: "udp", Name: name, Type: "A"}
 		p.add(scenario, VLAN, fmt.Sprintf("DNS at %s of %s", a, i.Cluster.Ref), probe.Step{DNS: &q}, func(o *probe.Outcome) string {
 			if o.DNS != nil {
-				return "the DNS server answers: " + describe(o.DNS)
+				return "the DNS server responds: " + describe(o.DNS)
 			}
 			return ""
 		})
 	}
 }
 
-// addressesOf returns the addresses at which clients reach another Infra's components.
+// addressesOf returns the addresses of another Infra's components.
 func addressesOf(i *model.Infra) []netip.Addr {
 	if i.Proxy == nil {
 		return nil
@@ -100,7 +101,7 @@ func addressesOf(i *model.Infra) []netip.Addr {
 	return ipv4(slices.Concat(i.Proxy.VLAN, i.Proxy.ClusterIPs))
 }
 
-// portsOf returns the TCP ports of an Infra's proxy: those that objects define, and those on which its ProxyServer listens.
+// portsOf returns the TCP ports of an Infra's proxy: the ports that objects define, and the ProxyServer's ports.
 func (s *subject) portsOf(i *model.Infra) []uint16 {
 	var list []uint16
 	for _, h := range i.Cluster.Hostnames {

@@ -25,8 +25,8 @@ import (
 // deletionTimeout limits the deletion of one object.
 const deletionTimeout = 30 * time.Second
 
-// create creates an object, which cleanUp deletes. If the command is killed, the garbage collector deletes the object with its owner,
-// and Jobs when their TTL is over.
+// create creates an object, which cleanUp deletes. If the command is killed, Kubernetes deletes the object with its owner, and Jobs
+// after their TTL.
 func (t *test) create(ctx context.Context, o client.Object, owner ...metav1.OwnerReference) error {
 	o.SetOwnerReferences(owner)
 	if err := t.Client.Create(ctx, o); err != nil {
@@ -36,8 +36,8 @@ func (t *test) create(ctx context.Context, o client.Object, owner ...metav1.Owne
 	return nil
 }
 
-// cleanUp deletes everything that create has created, and the lease of the DHCP client, even if ctx has ended. It does not wait for
-// DHCP, which releases an address only a minute after its VM was deleted.
+// cleanUp deletes all created objects and the DHCP client's lease, even if ctx is done. It does not wait for DHCP, which releases an
+// address a minute after its VM was deleted.
 func (t *test) cleanUp(ctx context.Context) (err error) {
 	ctx = context.WithoutCancel(ctx)
 	for _, o := range slices.Backward(t.created) {
@@ -57,12 +57,12 @@ func (t *test) cleanUp(ctx context.Context) (err error) {
 	return err
 }
 
-// remove deletes an object and waits until it no longer exists. The pods of a Job are deleted before it.
+// remove deletes an object and waits until it no longer exists. A Job's pods are deleted first.
 func (t *test) remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
 	uid, propagation := o.GetUID(), metav1.DeletePropagationBackground
-	if _, isJob := o.(*batchv1.Job); isJob { // foreground deletion of others would only wait for the garbage collector
+	if _, isJob := o.(*batchv1.Job); isJob { // for other objects, foreground deletion would only delay
 		propagation = metav1.DeletePropagationForeground
 	}
 	err := t.Client.Delete(ctx, o, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})
@@ -86,7 +86,7 @@ func randomMAC() net.HardwareAddr {
 	return mac
 }
 
-// hostname returns the name of the DHCP client: a valid label with the name of the Infra.
+// hostname returns the DHCP client's name: a valid label that contains the Infra's name.
 func hostname(infra string) string {
 	const longest = 45
 	infra, _, _ = strings.Cut(infra, ".")

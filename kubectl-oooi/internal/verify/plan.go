@@ -10,17 +10,17 @@ import (
 // A step is one request of a client for a scenario, with the expected result.
 type step struct {
 	client Client
-	// label describes the request for people.
+	// label describes the request in reports.
 	label string
-	// index is that of the request in the client's plan.
+	// index is the request's index in the client's plan.
 	index int
-	// checks return what is wrong with the outcome, empty if it is as expected. The first problem counts.
+	// checks return what is wrong with the outcome; empty if it is as expected. The first problem is reported.
 	checks []check
-	// note returns what is unusual about an expected outcome, empty if nothing is; nil for no note.
+	// note returns a remark about an expected outcome; it may be empty. Nil means none.
 	note check
 }
 
-// A check returns a text about an outcome, or an empty one.
+// A check returns a text about an outcome, which may be empty.
 type check func(*probe.Outcome) string
 
 // answered is a check that accepts any response.
@@ -31,12 +31,12 @@ type plan struct {
 	*subject
 
 	steps map[string][]*step // by scenario
-	// why has the reasons why a scenario may have no steps.
+	// why has the reasons for missing steps of scenarios.
 	why     map[string][]string
 	clients map[Client]*requests
 }
 
-// requests are those of a client, and their outcomes. Steps share equal ones.
+// requests are the requests of a client, and their outcomes. Steps with the same request share one.
 type requests struct {
 	list     []probe.Step
 	outcomes []*probe.Outcome
@@ -65,7 +65,7 @@ func newPlan(s *subject, scenarios []Scenario) *plan {
 	return p
 }
 
-// add adds a step to a scenario, unless that is not selected.
+// add adds a step to a scenario if the scenario is selected.
 func (p *plan) add(scenario string, c Client, label string, request probe.Step, checks ...check) *step {
 	s := &step{client: c, label: label, checks: checks}
 	if _, selected := p.steps[scenario]; !selected {
@@ -73,7 +73,7 @@ func (p *plan) add(scenario string, c Client, label string, request probe.Step, 
 	}
 	text, err := json.Marshal(request)
 	if err != nil {
-		panic(err) // the type has no field that cannot be encoded
+		panic(err) // all fields can be encoded
 	}
 	of := p.clients[c]
 	at, known := of.index[string(text)]
@@ -87,7 +87,7 @@ func (p *plan) add(scenario string, c Client, label string, request probe.Step, 
 	return s
 }
 
-// skip tells why scenarios with a prefix have no steps, if they have none.
+// skip records why scenarios with a prefix may lack steps.
 func (p *plan) skip(prefix, why string) {
 	for scenario := range p.steps {
 		if strings.HasPrefix(scenario, prefix) {

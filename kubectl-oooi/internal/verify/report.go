@@ -19,7 +19,7 @@ type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata output.Metadata `json:"metadata"`
-	// HostedCluster is "namespace/name", empty if there is none.
+	// HostedCluster is "namespace/name"; empty if there is none.
 	HostedCluster string          `json:"hostedCluster,omitempty"`
 	Started       metav1.Time     `json:"started"`
 	Duration      metav1.Duration `json:"duration"`
@@ -50,9 +50,9 @@ type Request struct {
 	Label  string `json:"request"`
 	// Took is how long the request took.
 	Took metav1.Duration `json:"took"`
-	// Problem is how the outcome differs from the expected one; empty if it does not.
+	// Problem is how the outcome differs from the expected one; empty if the request passed.
 	Problem string `json:"problem,omitempty"`
-	// Note is what is unusual about an expected outcome.
+	// Note is a remark about an expected outcome.
 	Note string `json:"note,omitempty"`
 }
 
@@ -64,7 +64,7 @@ func (r *Report) add(result Result) {
 // Failed reports whether a scenario failed or could not run.
 func (r *Report) Failed() bool { return r.Summary[output.Failed]+r.Summary[output.Broken] > 0 }
 
-// A Failure is why a scenario did not pass.
+// A Failure describes why a scenario did not pass.
 type Failure struct {
 	Message  string
 	Evidence []string
@@ -90,10 +90,10 @@ func (r *Result) Failure() *Failure {
 	}
 }
 
-// reportFile returns the name of the file of a bundle with the report of the Infra "namespace/name".
+// reportFile returns the name of the report of Infra "namespace/name" in a bundle.
 func reportFile(infra string) string { return "test-" + strings.ReplaceAll(infra, "/", "_") + ".json" }
 
-// Save adds the report to the facts, so that a bundle has it. It must not be called concurrently for the same facts.
+// Save adds the report to the facts, which a bundle stores. It must not be called concurrently for the same facts.
 func (r *Report) Save(facts *site.Facts) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *Report) Save(facts *site.Facts) error {
 func Saved(facts *site.Facts, infra string) (*Report, error) {
 	data, ok := facts.Added[reportFile(infra)]
 	if !ok {
-		return nil, nil //nolint:nilnil // neither a report nor an error
+		return nil, nil //nolint:nilnil // no report, no error
 	}
 	r := &Report{}
 	if err := json.Unmarshal(data, r); err != nil {
@@ -125,7 +125,7 @@ func (r *Result) latency() time.Duration {
 	return slowest
 }
 
-// Show writes a report as text, with the requests that failed; if whole is set, with all requests.
+// Show writes a report as text, with all requests if whole is set, otherwise with failed requests.
 func (r *Report) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	for i := range r.Results {

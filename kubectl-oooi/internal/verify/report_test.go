@@ -162,9 +162,9 @@ func TestClientsAreRegisteredByValidNames(t *testing.T) {
 func TestAddressesAreCompared(t *testing.T) {
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for want, r := range map[string]*probe.Reply{
-		"":                                      {Rcode: "NOERROR", Addresses: []netip.Addr{a}},
-		"want 192.0.2.1, got NOERROR 192.0.2.2": {Rcode: "NOERROR", Addresses: []netip.Addr{b}},
-		"want 192.0.2.1, got NXDOMAIN":          {Rcode: "NXDOMAIN"},
+		"": {Rcode: "NOERROR", Addresses: []netip.Addr{a}},
+		"expected 192.0.2.1, got NOERROR 192.0.2.2": {Rcode: "NOERROR", Addresses: []netip.Addr{b}},
+		"expected 192.0.2.1, got NXDOMAIN":          {Rcode: "NXDOMAIN"},
 	} {
 		if got := wantAddresses(r, []netip.Addr{a}); got != want {
 			t.Errorf("got %q, want %q", got, want)

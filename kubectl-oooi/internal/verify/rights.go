@@ -21,8 +21,8 @@ func Reads() []site.Read {
 	)
 }
 
-// Role returns a ClusterRole with exactly the rights that a Runner needs, also for disruptive scenarios if they are
-// included. It grants no right to Secrets.
+// Role returns a ClusterRole with exactly the permissions that a Runner needs, including permissions for disruptive scenarios if
+// requested. It grants no access to Secrets.
 func Role(disruptive bool) *rbacv1.ClusterRole {
 	role := site.Role(RoleName, Reads())
 	rule := func(group, resource string, names []string, verbs ...string) {

@@ -33,33 +33,32 @@ type Runner struct {
 	Facts *site.Facts
 	// Infra is "namespace/name".
 	Infra string
-	// Scenarios are those to run.
+	// Scenarios are the scenarios to run.
 	Scenarios []Scenario
 	// Address is the VLAN address of the pod on the VLAN. The zero Addr selects a free IPv4 address of the DHCP ranges.
-	// AddressFlag is the flag that sets it.
+	// AddressFlag is the flag that sets Address, for messages.
 	Address     netip.Addr
 	AddressFlag string
-	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
+	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply from them.
 	Upstream string
 	// Version is the version of the plugin.
 	Version string
-	// Progress is called with what the Runner does, and not concurrently.
+	// Progress is called with each action of the Runner, and never concurrently.
 	Progress func(string)
 }
 
-// A test is a site while a Runner tests it.
+// A test is one run of a Runner.
 type test struct {
 	*Runner
 
 	site    *subject
 	clients *kubernetes.Clientset
 	plan    *plan
-	created []client.Object // what cleanUp deletes
+	created []client.Object // deleted by cleanUp
 }
 
-// Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
-// error, with a report of the results so far, as it does if it could not delete an object. A client that does not run is no
-// error, but the status of its scenarios is output.Broken.
+// Run runs the scenarios and returns the report. It deletes all objects that it creates. If ctx ends or an object cannot be deleted,
+// Run returns an error, and a report with the results so far. If a client does not run, the status of its scenarios is output.Broken.
 func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	started := time.Now().UTC()
 	t, err := r.prepare(ctx)
@@ -85,7 +84,7 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	return report, err
 }
 
-// prepare reads what the scenarios know about the site, and plans their requests.
+// prepare reads the site and plans the scenarios' requests.
 func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	s := newSubject(r.Facts, r.Infra)
 	if s == nil {
@@ -96,8 +95,8 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	}
 	if _, image := s.templatePod(); image == "" {
 		//nolint:staticcheck // a kind begins with a capital
-		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl "+
-			"oooi setup'; without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
+		return nil, fmt.Errorf("Infra %s lacks a DHCP, DNS or proxy pod, whose image the test uses: deploy them with 'kubectl oooi setup'; without pods, use "+
+			"'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected responses", r.Infra)
 	}
 	if err := s.readAuthorities(ctx, r.Client); err != nil {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
@@ -115,8 +114,8 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	return &test{Runner: r, site: s, clients: clients, plan: newPlan(s, r.Scenarios)}, nil
 }
 
-// perform runs the clients, which perform their requests. It returns why an object could not be deleted. Why a client does not run is
-// in the plan.
+// perform runs the clients, which send their requests. It returns an error if an object could not be deleted. The plan has the errors
+// of clients.
 func (t *test) perform(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, c := range both {
@@ -131,9 +130,9 @@ func (t *test) perform(ctx context.Context) error {
 		}
 		running.Go(func() {
 			missing := len(of.list)
-			of.err = t.follow(ctx, job, func(o *probe.Outcome) (done bool, err error) {
+			of.err = t.streamOutcomes(ctx, job, func(o *probe.Outcome) (done bool, err error) {
 				if o.Step < 0 || o.Step >= len(of.list) {
-					return false, fmt.Errorf("the client reports the outcome of a step %d", o.Step)
+					return false, fmt.Errorf("the client reports an outcome for unknown step %d", o.Step)
 				}
 				if of.outcomes[o.Step] == nil {
 					missing--
@@ -147,7 +146,7 @@ func (t *test) perform(ctx context.Context) error {
 	return t.cleanUp(ctx)
 }
 
-// evaluate returns the result of a scenario; earlier has those of the scenarios before.
+// evaluate returns the result of a scenario; earlier has the results of previous scenarios.
 func (p *plan) evaluate(s *Scenario, earlier []Result) Result {
 	r, broken := s.newResult(), ""
 	for _, one := range p.steps[s.Name] {
@@ -174,7 +173,7 @@ func (p *plan) evaluate(s *Scenario, earlier []Result) Result {
 	return r
 }
 
-// whyNot returns why a scenario has no steps.
+// whyNot returns why a scenario lacks steps.
 func (p *plan) whyNot(s *Scenario) string {
 	if why := p.why[s.Name]; len(why) > 0 {
 		return strings.Join(slices.Compact(why), "; ")
@@ -207,7 +206,7 @@ func (r *Result) fail(label, problem string) {
 	r.Requests = append(r.Requests, Request{Client: VLAN, Label: label, Problem: problem})
 }
 
-// skip makes the result that of a scenario that was skipped.
+// skip marks the scenario as skipped.
 func (r *Result) skip(why string) {
 	r.Status, r.Reason, r.Requests = output.Skipped, why, nil
 }

@@ -16,8 +16,8 @@ const (
 	Pod  Client = "pod"
 )
 
-// whose names the users that a client stands for.
-var whose = map[Client]string{VLAN: "VMs", Pod: "pods"}
+// clientNames names the users that a client represents.
+var clientNames = map[Client]string{VLAN: "VMs", Pod: "pods"}
 
 // Groups of scenarios.
 const (
@@ -27,23 +27,22 @@ const (
 	GroupApps      = "apps"
 	GroupNetwork   = "network"
 	GroupIsolation = "isolation"
-	// GroupEgress has what is outside of the cluster.
+	// GroupEgress has scenarios about servers outside of the cluster.
 	GroupEgress = "egress"
 	// GroupDisruption has the disruptive scenarios.
 	GroupDisruption = "disruption"
 )
 
-// A Scenario is one promise to VMs or pods. It passes if all its requests, which a plan has, pass.
+// A Scenario is one property of a site that VMs or pods rely on. It passes if all its requests pass.
 type Scenario struct {
 	// Name identifies the scenario, such as dns-vlan-names. It is stable.
 	Name  string
 	Group string
 	// Clients send the requests.
 	Clients []Client
-	// Needs is the name of the scenario without which this one has no meaning: it is skipped if that one fails. It is
-	// empty for none.
+	// Needs is the name of a scenario. If that scenario fails, this one is skipped. Empty for none.
 	Needs string
-	// Title is the promise: a sentence that is true if the scenario passes.
+	// Title is the property: a sentence that is true if the scenario passes.
 	Title string
 	// Remedy is what to do if the scenario fails, as an imperative.
 	Remedy string
@@ -58,9 +57,9 @@ const (
 // Remedies of several scenarios.
 const (
 	dhcpRemedy     = "see the logs of the DHCP pods; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
-	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected answer"
+	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected response"
 	upstreamRemedy = "check spec.networkConfig.dnsServers of the Infra, and that the nodes reach these resolvers over UDP and TCP"
-	tlsRemedy      = "run 'kubectl oooi routes -o wide' to find the backend of the name, and see the log and the certificate of that server"
+	tlsRemedy      = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the backend's log and certificate"
 	appsRemedy     = "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md"
 )
 
@@ -69,7 +68,7 @@ var (
 	both   = []Client{VLAN, Pod}
 )
 
-// Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.
+// Scenarios returns all scenarios, by group. A scenario comes after the scenario that it needs.
 func Scenarios() []Scenario {
 	list := []Scenario{
 		{dhcpLease, GroupDHCP, onVLAN, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy},
@@ -103,7 +102,7 @@ func Scenarios() []Scenario {
 		{"apps-http", GroupApps, both, "", "VMs and pods reach apps over HTTP", appsRemedy},
 		{
 			"mtu-vlan", GroupNetwork, onVLAN, dnsVLANUDP, "packets up to the MTU pass the VLAN unfragmented",
-			"compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
+			"compare the VLAN's MTU on all nodes and switches with the NetworkAttachmentDefinition's MTU",
 		},
 		{
 			"egress-registry", GroupEgress, onVLAN, dnsVLANUDP, "VMs reach a registry of the release image over HTTPS, with a certificate for its name",
@@ -125,16 +124,15 @@ func Scenarios() []Scenario {
 	}...)
 	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
 		list = append(list, Scenario{
-			"replace-" + component, GroupDisruption, onVLAN, "", fmt.Sprintf("VMs get %s soon again when a pod is deleted", uses[component]),
-			"see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
+			"replace-" + component, GroupDisruption, onVLAN, "", fmt.Sprintf("VMs soon get %s again after a pod is deleted", serviceNames[component]),
+			"find out with 'kubectl describe pod' why the pod starts late; for a second replica, see docs/how-to/add-replicas.md",
 		})
 	}
 	return list
 }
 
-// Quick returns the scenarios that disrupt nothing, and end within about ten seconds if they pass. They are the ones that doctor
-// runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and the addresses
-// that they request do not answer. Those of egress are not either: they depend on servers of others.
+// Quick returns the scenarios that doctor runs: they are not disruptive, and take about ten seconds if they pass. They exclude isolation,
+// whose requests increase with the number of clusters and time out if they pass, and egress, which depends on external servers.
 func Quick() []Scenario {
 	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool {
 		return slices.Contains([]string{GroupDisruption, GroupIsolation, GroupEgress}, s.Group)

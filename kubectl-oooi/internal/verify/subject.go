@@ -25,20 +25,20 @@ const (
 	caKey          = "ca.crt"
 )
 
-// subject is what the scenarios know about a site.
+// subject is a site with the data that scenarios use.
 type subject struct {
 	*site.Site
 
-	// own is what the Infra's DNS reads.
+	// own is the snapshot of the Infra's DNS.
 	own *model.Snapshot
-	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
+	// authorities are the CAs by the name of their ConfigMap, without missing ones.
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
 	client   net.HardwareAddr
 	hostname string
-	// label is the first label of names of apps that do not exist.
+	// label is the first label of apps names that do not exist.
 	label string
-	// upstream is the name that the upstream resolvers must resolve; empty if any reply will do.
+	// upstream is the name that the upstream resolvers must resolve; empty to accept any reply.
 	upstream string
 }
 
@@ -72,7 +72,7 @@ func (s *subject) readAuthorities(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// expectation is a name with the addresses to which it should resolve.
+// expectation is a name with its expected addresses.
 type expectation struct {
 	Name      string
 	Addresses []netip.Addr
@@ -89,8 +89,8 @@ func (s *subject) view(c Client) *model.View {
 	return s.own.VLANs[0].View
 }
 
-// names returns the names of the hosted cluster that a client sees and that have IPv4 addresses. In each domain of apps these
-// are the console, and a name that no app has: DNS and the proxy must handle it like that of the app.
+// names returns the names of the hosted cluster that a client sees and that have IPv4 addresses. For each apps domain these
+// are the console and an unused name, which DNS and the proxy must handle like an app's name.
 func (s *subject) names(c Client) []expectation {
 	view := s.view(c)
 	if view == nil || s.Cluster == nil {
@@ -122,11 +122,11 @@ func (s *subject) names(c Client) []expectation {
 	return list
 }
 
-// consoleHost is the host of an app that every OpenShift cluster has.
+// consoleHost is the host of an app that exists in every OpenShift cluster.
 const consoleHost = "console-openshift-console"
 
-// ports returns the ports at which clients connect to a name, of a role, or of all if it is empty. Those of names that no object
-// defines are not among them: the server's certificate need not contain such a name.
+// ports returns the ports at which clients connect to a name, for a role, or for all roles if role is empty. It excludes names that no
+// object defines, since the server's certificate need not contain them.
 func ports(h *model.Hostname, role model.Role) []uint16 {
 	var list []uint16
 	for _, e := range h.Endpoints {
@@ -137,7 +137,7 @@ func ports(h *model.Hostname, role model.Role) []uint16 {
 	return list
 }
 
-// servers returns the DNS servers of a client: ours on the VLAN, or the cluster IPs of our Service.
+// servers returns a client's DNS servers: oooi's DNS on the VLAN, or the cluster IPs of its Service.
 func (s *subject) servers(c Client) []netip.Addr {
 	list := s.Model.DNS
 	if c == Pod {
@@ -151,7 +151,7 @@ func ipv4(list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !a.Is4() })
 }
 
-// listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
+// listeners returns the TCP listeners of an Infra's proxy; none without a ProxyServer.
 func (s *subject) listeners(i *model.Infra) []*model.Listener {
 	var list []*model.Listener
 	for _, p := range s.Snapshot.ProxyServers {
@@ -162,7 +162,7 @@ func (s *subject) listeners(i *model.Infra) []*model.Listener {
 	return slices.DeleteFunc(list, func(l *model.Listener) bool { return l.UDP })
 }
 
-// apps returns the expectations that are about apps.
+// apps returns the expectations for apps names.
 func (s *subject) apps(c Client) []expectation {
 	return slices.DeleteFunc(s.names(c), func(n expectation) bool { return !s.isApp(n.Name) })
 }
@@ -173,7 +173,7 @@ func (s *subject) isApp(name string) bool {
 }
 
 // hasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.
-// It assumes so if one has no names: it is for those that it contains, which are in a Secret.
+// A certificate without names may be for any name: its names are in a Secret.
 func (s *subject) hasNamedCertificate(name string) bool {
 	u := s.HostedCluster()
 	if u == nil {

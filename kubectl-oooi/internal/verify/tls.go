@@ -13,9 +13,9 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// services are the control-plane services, with the ConfigMap of the CA that has issued their certificates; it is empty
-// for ignition, whose CA is only in a Secret. The servers respond to a GET request for path without credentials; konnectivity
-// accepts only agents. Source: hypershift, ignition-server/cmd/start.go.
+// services are the control-plane services, with the ConfigMap of the CA that issued their certificates. The ConfigMap is empty for
+// ignition, whose CA is only in a Secret. Servers respond to GET requests for path without credentials. konnectivity accepts only
+// agents. Source: hypershift, ignition-server/cmd/start.go.
 var services = []struct {
 	name    string
 	role    model.Role
@@ -29,7 +29,7 @@ var services = []struct {
 	{"konnectivity", model.RoleKonnectivity, konnectivityCA, "", "of the hosted cluster's CA"},
 }
 
-// addControlPlane adds connections of a client to each name of the control plane that an object defines.
+// addControlPlane adds a client's connections to each control-plane name that an object defines.
 func (p *plan) addControlPlane(c Client) {
 	if !p.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		p.skip("tls-", "infraComponents.proxy is not enabled")
@@ -37,7 +37,7 @@ func (p *plan) addControlPlane(c Client) {
 	}
 	for _, service := range services {
 		scenario := "tls-" + service.name
-		p.skip(scenario, fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c]))
+		p.skip(scenario, fmt.Sprintf("no object defines a name of %s for %s", service.role, clientNames[c]))
 		add := func(address netip.AddrPort, server, name, suffix string) {
 			p.add(scenario, c, fmt.Sprintf("%s at %s%s", name+service.path, address, suffix),
 				probe.Step{TLS: &probe.Target{Name: server, Address: address, Path: service.path}},
@@ -47,7 +47,7 @@ func (p *plan) addControlPlane(c Client) {
 			add(t.Address, t.Name, t.Name, "")
 		}
 		if service.role == model.RoleAPI && c == VLAN {
-			for _, a := range p.withoutSNI() { // a client sends no SNI to an address
+			for _, a := range p.withoutSNI() { // clients send no SNI to an address
 				add(a, a.Addr().String(), "", " without SNI")
 			}
 		}
@@ -71,8 +71,7 @@ func (s *subject) endpoints(c Client, role model.Role) []probe.Target {
 	return list
 }
 
-// withoutSNI returns where VMs connect to the API server without SNI, as pods of the hosted cluster do: the ports of the proxy
-// whose default is the API server.
+// withoutSNI returns the proxy's ports whose default backend is the API server. Pods of the hosted cluster connect to them without SNI.
 func (s *subject) withoutSNI() []netip.AddrPort {
 	list := map[netip.AddrPort]bool{}
 	for _, t := range s.endpoints(VLAN, model.RoleAPI) {
@@ -85,13 +84,13 @@ func (s *subject) withoutSNI() []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(list), netip.AddrPort.Compare)
 }
 
-// verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they
-// must lead to that CA, unless the HostedCluster defines a certificate of another CA for the name.
+// verified returns a check of the certificates for a name, or for any name if the name is empty. If ca is the name of a CA's ConfigMap,
+// this CA must have issued them, unless the HostedCluster defines a certificate of another CA for the name.
 func (s *subject) verified(name, ca string, role model.Role) check {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.TLS != nil && o.TLS.SmallPackets:
-			return "the handshake succeeds in small packets only: large packets are lost on the way"
+			return "the handshake succeeds only with small packets: the network loses large packets"
 		case o.Error != "" && (o.TLS == nil || len(o.TLS.Chain) == 0):
 			return o.Error
 		case len(o.TLS.Chain) == 0:
@@ -112,11 +111,11 @@ func (s *subject) verified(name, ca string, role model.Role) check {
 		options := x509.VerifyOptions{DNSName: name, Intermediates: intermediates, CurrentTime: s.Facts.Taken}
 		named := role != model.RoleKonnectivity && s.hasNamedCertificate(name)
 		switch options.Roots = s.authorities[ca]; {
-		case ca == "" || named: // of an unknown CA
+		case ca == "" || named: // the CA is unknown
 			options.Roots = x509.NewCertPool()
 			options.Roots.AddCert(chain[0])
 		case options.Roots == nil:
-			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or has no certificate: see the log of control-plane-operator in the same "+
+			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or lacks a certificate: see the log of control-plane-operator in the same "+
 				"namespace, which creates it, or omit the scenario with --skip", s.Cluster.ControlPlaneNamespace, ca, role)
 		}
 		if _, err := chain[0].Verify(options); err != nil {
@@ -126,8 +125,8 @@ func (s *subject) verified(name, ca string, role model.Role) check {
 	}
 }
 
-// responds returns a check of the response to a request for a path; it passes if the path is empty. A server that works may
-// demand credentials.
+// responds returns a check of the response to a request for a path; it passes if the path is empty. A working server may
+// require credentials.
 func responds(path string) check {
 	return func(o *probe.Outcome) string {
 		switch {
@@ -136,7 +135,7 @@ func responds(path string) check {
 		case path == "":
 			return ""
 		case o.HTTP == nil:
-			return "the client sends no requests over TLS; its image is older than the plugin"
+			return "the client cannot send requests over TLS; its image is older than the plugin"
 		case o.HTTP.Status >= http.StatusInternalServerError:
 			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP)), ": ")
 		}
@@ -144,8 +143,8 @@ func responds(path string) check {
 	}
 }
 
-// reason returns what the body of a response tells: the checks of an API server that failed, or the beginning of a text. It is
-// empty for a page.
+// reason returns the reason in a response's body: the failed checks of an API server, or the beginning of a text. It is empty for
+// HTML.
 func reason(r *probe.Response) string {
 	const longest = 200
 	switch failed, text := r.FailedChecks(), strings.Join(strings.Fields(r.Body), " "); {
@@ -158,9 +157,9 @@ func reason(r *probe.Response) string {
 	}
 }
 
-// addApps adds requests of a client to the console and to an app that does not exist, in each domain of apps.
+// addApps adds a client's requests to the console and to an app that does not exist, in each apps domain.
 func (p *plan) addApps(c Client) {
-	p.skip("apps-", "apps have no address for "+whose[c])
+	p.skip("apps-", "apps lack an address for "+clientNames[c])
 	for _, n := range p.apps(c) {
 		for _, a := range n.Addresses {
 			add := func(scenario string, port uint16, request func(*probe.Target) probe.Step, checks ...check) {
@@ -168,7 +167,7 @@ func (p *plan) addApps(c Client) {
 				p.add(scenario, c, fmt.Sprintf("%s at %s", t.Name, t.Address), request(t), checks...).note = p.noApp(n.Name)
 			}
 			overTLS := []check{p.verified(n.Name, "", ""), p.answeredByApps(n.Name)}
-			if p.isUnused(n.Name) { // whether the router has a certificate for all names is a matter of the hosted cluster
+			if p.isUnused(n.Name) { // the hosted cluster decides whether the router's certificate is valid for all names
 				overTLS = overTLS[1:]
 			}
 			add("apps-https", 443, func(t *probe.Target) probe.Step { return probe.Step{TLS: t} }, overTLS...)
@@ -177,16 +176,16 @@ func (p *plan) addApps(c Client) {
 	}
 }
 
-// isUnused reports whether a name is that of no app: it begins with the label of the test.
+// isUnused reports whether a name begins with the test's label, so that no app has this name.
 func (s *subject) isUnused(name string) bool { return strings.HasPrefix(name, s.label+".") }
 
-// answeredByApps returns a check of the response for the name of an app. It passes if the router of the apps responds, also that
-// it has no app of this name, and fails for a response with which the proxy says that it does not reach the router.
+// answeredByApps returns a check of the response for an app's name. It passes if the apps router responds, even if it does not know the
+// app, and fails if the proxy responds that it cannot reach the router.
 func (s *subject) answeredByApps(name string) check {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.Error == "" && o.HTTP != nil && ofProxy(o.HTTP):
-			return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, reason(o.HTTP))
+			return fmt.Sprintf("the proxy cannot reach the apps address: HTTP status %d, %s", o.HTTP.Status, reason(o.HTTP))
 		case o.Error == "" && o.HTTP != nil && o.HTTP.Status == http.StatusServiceUnavailable && (s.isUnused(name) || ofRouter(o.HTTP)):
 			return ""
 		}
@@ -194,23 +193,23 @@ func (s *subject) answeredByApps(name string) check {
 	}
 }
 
-// noApp returns a note about a response of the router that an app, which every cluster has, is not available.
+// noApp returns a note if the router responds that an app of every cluster is not available.
 func (s *subject) noApp(name string) check {
 	return func(o *probe.Outcome) string {
 		if o.HTTP != nil && ofRouter(o.HTTP) && !s.isUnused(name) {
-			return "the router responds, but that this app is not available"
+			return "the router responds that this app is not available"
 		}
 		return ""
 	}
 }
 
-// ofRouter reports whether a response is that of OpenShift's router for a host without a Route, or whose Route has no endpoint.
+// ofRouter reports whether OpenShift's router sent the response for a host without a Route, or for a Route without endpoints.
 func ofRouter(r *probe.Response) bool {
 	return r.Status == http.StatusServiceUnavailable && strings.Contains(r.Body, "Application is not available")
 }
 
-// ofProxy reports whether a response is of Envoy itself, because it had none of the backend. Our configuration adds no header by
-// which the two could be told apart: a backend's responses pass unchanged.
+// ofProxy reports whether Envoy itself sent the response, for want of a response from the backend. It compares texts, since oooi configures
+// Envoy to pass backends' responses unchanged, without a header that would distinguish them.
 func ofProxy(r *probe.Response) bool {
 	texts := []string{"upstream connect error or disconnect/reset before headers", "no healthy upstream", "upstream request timeout"}
 	return r.Status >= http.StatusInternalServerError && slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(r.Body, text) })

@@ -22,7 +22,7 @@ func TestResponsesOfTheControlPlane(t *testing.T) {
 		{status(500, unready), "GET /readyz: 500 Internal Server Error: etcd failed: reason withheld, etcd-readiness failed: reason withheld"},
 		{status(503, "<html>"), "GET /readyz: 503 Service Unavailable"}, {status(502, " no\n endpoint"), "GET /readyz: 502 Bad Gateway: no endpoint"},
 		{&probe.Outcome{Error: "GET /readyz: no response within 6s"}, "GET /readyz: no response within 6s"},
-		{&probe.Outcome{TLS: &probe.Handshake{}}, "the client sends no requests over TLS; its image is older than the plugin"},
+		{&probe.Outcome{TLS: &probe.Handshake{}}, "the client cannot send requests over TLS; its image is older than the plugin"},
 	} {
 		if got := responds("/readyz")(c.outcome); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.outcome, got, c.want)
@@ -40,7 +40,7 @@ func TestResponsesOfApps(t *testing.T) {
 		exists, unused = "console-openshift-console.apps.example.com", "test-abcde.apps.example.com"
 		page           = "<html>\n<h1>Application is not available</h1>"
 		bare           = "GET /: 503 Service Unavailable"
-		unreachable    = "the proxy does not reach the apps address"
+		unreachable    = "the proxy cannot reach the apps address"
 	)
 	for _, c := range []struct {
 		name, problem, note string

@@ -22,7 +22,7 @@ import (
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
-// plugins are the plugins of oooi in the order of corednsbuild, followed by noop.
+// plugins are oooi's plugins in the order of corednsbuild, and noop.
 var plugins = []string{"hcpviews", "hcpapps", "noop"}
 
 func main() {

@@ -1,7 +1,7 @@
 // Command lab prepares the test lab before tests run:
 //
 //	go run ./test/cmd/lab build       builds the binaries of the control plane, MetalLB and Multus, and downloads Envoy
-//	go run ./test/cmd/lab tests       builds the programs that only tests start: our daemons with the race detector, and Helm
+//	go run ./test/cmd/lab tests       builds the programs that only tests start: oooi's daemons with the race detector, and Helm
 package main
 
 import (

@@ -35,7 +35,7 @@ func main() {
 }
 
 func run(ctx context.Context, dir, name, bridge string, images []string) (err error) {
-	// The virtual machine has a network of its own, so the lab needs no network namespace.
+	// The virtual machine has a separate network, so that the lab needs no network namespace.
 	variable, value, _ := strings.Cut(lab.InsideNetwork(), "=")
 	if err := os.Setenv(variable, value); err != nil {
 		return err

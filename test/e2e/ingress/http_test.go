@@ -24,7 +24,7 @@ import (
 // nodePort is the port of every backend.
 const nodePort = 30080
 
-// startServer starts a backend that answers requests with its name. At /echo it echoes WebSocket messages
+// startServer starts a backend that responds with its name. At /echo it echoes WebSocket messages
 // after its name.
 func startServer(t *testing.T, address, name string) {
 	t.Helper()

@@ -68,7 +68,7 @@ func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	cp.MustApply(t, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
 }
 
-// startContour starts Contour with the rights of its own manifests, and an Envoy that it configures. With a configuration, it serves
+// startContour starts Contour with the permissions in its manifests, and an Envoy that it configures. With a configuration, it serves
 // the Gateway that this names instead of Ingresses.
 func startContour(t *testing.T, cp *lab.ControlPlane, config string) {
 	t.Helper()

@@ -24,7 +24,7 @@ var (
 	resting = flag.Duration("rest", 0, "time at rest that TestManyHostedClusters measures; 0 for none")
 )
 
-// perCluster is the maximum number of goroutines per hosted cluster: those of the watches of its Service and
+// perCluster is the maximum number of goroutines per hosted cluster: for the watches of its Service and
 // its Secret, and of the connection to its API server.
 const perCluster = 20
 
@@ -126,7 +126,7 @@ func (f *fleet) use(control *lab.Replica) use {
 	return u
 }
 
-// measureRest returns control's CPU time, and the requests to both API servers, including their own, in a second in which nothing
+// measureRest returns control's CPU time, and the requests to both API servers, including the servers' requests to themselves, in a second in which nothing
 // changes, and the number of watches. Without time to measure it returns zeros.
 func (f *fleet) measureRest(control *lab.Replica) use {
 	f.Helper()

@@ -138,7 +138,7 @@ func TestAppsServiceStaysWhilePodsServe(t *testing.T) {
 	})
 	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
 	lab.Must(t, n.Client.Delete(t.Context(), infra))
-	// The sweep of another replica deletes a Service of another Infra, which it reads after that of demo.
+	// The sweep of another replica deletes a Service of another Infra, which it reads after demo's.
 	n.Hosted.MustApply(t, lab.Service("openshift-ingress", "zz-other", 443,
 		"metadata: {labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: "+n.Namespace+"/other}}"))
 	control.Kill(t)

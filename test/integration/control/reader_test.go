@@ -39,7 +39,7 @@ func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	return client
 }
 
-// rulesIn returns what the client may do in a namespace, or everywhere, except what every user may: review their own rights and
+// rulesIn returns what the client may do in a namespace, or everywhere, except permissions of every user: review their permissions and
 // identity, and read trust bundles, which are public.
 func rulesIn(n *tenant.Tenant, client kubernetes.Interface, namespace string) []authorizationv1.ResourceRule {
 	n.Helper()

@@ -65,7 +65,7 @@ func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...stri
 }
 
 // newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and changes as of lab.Site. The VM
-// has no lease yet.
+// lacks a lease.
 func newWorker(t *testing.T, changes ...string) (*site, *cluster, *server) {
 	t.Helper()
 	s, c := newSite(t), newCluster(t)

@@ -1,6 +1,6 @@
 // Package dhcp_test tests the built coredhcp binary without capabilities, in a network namespace with one
 // interface on a VLAN and one to a real API server. Real DHCP clients on the VLAN each run in a network
-// namespace of their own.
+// separate namespace.
 package dhcp_test
 
 import (

@@ -10,7 +10,7 @@ import (
 
 const networkManager = "/usr/sbin/NetworkManager"
 
-// networkManagerScript starts NetworkManager, the DHCP client of RHCOS, with its own D-Bus, /run and host
+// networkManagerScript starts NetworkManager, the DHCP client of RHCOS, with a separate D-Bus, /run and host
 // name. With a read-only /sys it does not wait for udev. As on RHCOS it uses its internal DHCP client.
 const networkManagerScript = `#!/bin/sh
 set -e

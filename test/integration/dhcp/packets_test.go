@@ -161,7 +161,7 @@ func TestDroppedPackets(t *testing.T) {
 func TestOtherServersAreHeard(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, _, srv := newWorker(t)
-	s.newMachine(t, mac1).dial(t, 68).lease(t) // our own broadcasts are not heard
+	s.newMachine(t, mac1).dial(t, 68).lease(t) // the server does not receive its own broadcasts
 	lab.OtherDHCP(t, s.bridge, "192.0.2")
 	nak := s.newMachine(t, mac2).dial(t, 67)
 	refuse := func(client string, server net.IP) {
@@ -201,7 +201,7 @@ func TestOtherServersAreHeard(t *testing.T) {
 	})
 }
 
-// TestProbesOfXDSD sends requests as xdsd does, from an address of our pods and from another one. They count as none of clients.
+// TestProbesOfXDSD sends requests as xdsd does, from the address of an oooi pod and from another address. They do not count as clients' requests.
 func TestProbesOfXDSD(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "protected=192.0.2.4")...)
@@ -213,8 +213,8 @@ func TestProbesOfXDSD(t *testing.T) {
 	}
 	other, request := dial(mac2, "192.0.2.77")
 	other.send(t, request.ToBytes(), broadcast)
-	ours, probes := dial(mac1, "192.0.2.4")
-	ack := ours.exchange(t, probes, broadcast)
+	fromPod, probes := dial(mac1, "192.0.2.4")
+	ack := fromPod.exchange(t, probes, broadcast)
 	if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.IsUnspecified() || ack.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || ack.Options.Has(dhcpv4.OptionRouter) {
 		t.Errorf("reply %s", ack.Summary())
 	}

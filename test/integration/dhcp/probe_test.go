@@ -41,7 +41,7 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 	late.expectNoReply(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 }
 
-// TestNeighborsAreReported expects coredhcp to report which host answers for the addresses of servers and of a VM, the
+// TestNeighborsAreReported expects coredhcp to report which host replies for the addresses of servers and of a VM, the
 // host that takes one, and the last answer of a VM that is cut off.
 func TestNeighborsAreReported(t *testing.T) {
 	t.Parallel() // it mostly waits

@@ -15,7 +15,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// site is a VLAN. Each test has its own, with the network 192.0.2.0/24.
+// site is a VLAN. Each test has a separate one, with the network 192.0.2.0/24.
 type site struct{ bridge string }
 
 var sites atomic.Int32
@@ -107,7 +107,7 @@ func (s *server) write(t *testing.T, name, text string) string {
 	return path
 }
 
-// start starts the server, waits until it is ready and checks that it has no capabilities.
+// start starts the server, waits until it is ready and checks that it runs without capabilities.
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	s.Start(t)

@@ -23,7 +23,7 @@ type cluster struct {
 }
 
 // The hosted clusters of most tests. The apps address of blue comes from a Service in a real hosted cluster,
-// that of green is static.
+// green's is static.
 var (
 	blue = cluster{
 		name: "blue", net: "127.50.0", proxy: "127.50.0.3", pod: "127.96.1.50",

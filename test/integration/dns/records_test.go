@@ -52,7 +52,7 @@ func leaseYAML(t *testing.T, vm, address string) string {
 	return string(data)
 }
 
-// TestRecordsAndVMNames follows changes of records and leases.
+// TestRecordsAndVMNames changes records and leases, and queries their names.
 func TestRecordsAndVMNames(t *testing.T) {
 	cp := management.Get(t)
 	cp.Create(t, blue.yaml())

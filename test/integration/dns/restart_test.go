@@ -137,7 +137,7 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 }
 
 // extendedErrors asks a question with EDNS and returns the extended error codes of the reply (RFC 8914). It
-// also checks that the reply to a query without EDNS has no OPT record.
+// also checks that the reply to a query without EDNS lacks an OPT record.
 func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 	t.Helper()
 	exchange := func(m *dns.Msg) *dns.Msg {

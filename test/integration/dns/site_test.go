@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// upstreamAnswer is the address with which the upstream resolver answers every name.
+// upstreamAnswer is the address that the upstream resolver returns for every name.
 const upstreamAnswer = "203.0.113.99"
 
 // upstreamResolver is the resolver to which coredns forwards unknown names. It counts queries by name.

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestOrphanedObjectsAreAdopted recreates a VirtualIngress whose generated objects have no owner, as after a
+// TestOrphanedObjectsAreAdopted recreates a VirtualIngress whose generated objects lack an owner, as after a
 // restore from a backup. The test removes the owner references itself, because deletion with orphan
 // propagation deletes objects that the garbage collector has not observed yet.
 func TestOrphanedObjectsAreAdopted(t *testing.T) {

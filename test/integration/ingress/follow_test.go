@@ -83,7 +83,7 @@ func (s *site) expectBackend(want string) {
 	}
 }
 
-// missingEvents returns which of the objects has no Event, or "".
+// missingEvents returns an object without an Event, or "".
 func (s *site) missingEvents(objects ...string) string {
 	list := &corev1.EventList{}
 	lab.Must(s.TB, s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)))
@@ -132,7 +132,7 @@ func TestIngressIsDeletedAndRenamed(t *testing.T) {
 	s.Remove(&v1alpha1.VirtualIngress{}, "web")
 	s.AwaitBackend("web-generated", "")
 
-	// A new VirtualIngress of the same name has an Ingress of its own.
+	// A new VirtualIngress with the same name gets a new Ingress.
 	s.Apply(virtualIngress("web"))
 	s.AwaitBackend("web-generated", "first")
 	owners := s.Ingress("web-generated").OwnerReferences

@@ -131,7 +131,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		other.Apply(virtualIngress("web", "output: HTTPRoute\n  parentRefs: [{name: front, namespace: "+s.Namespace+"}]"))
 		claimed := "host web.example.com belongs to VirtualIngress " + s.Namespace + "/web"
 		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, claimed)
-		other.Apply(virtualIngress("web", toFront)) // their own Gateway
+		other.Apply(virtualIngress("web", toFront)) // the namespace's Gateway
 		other.AwaitMessage("web", v1alpha1.ReasonHostClaimed, claimed)
 		s.report(metav1.ConditionTrue, metav1.ConditionTrue)
 		s.AwaitReason("web", v1alpha1.ReasonResolved)

@@ -51,7 +51,7 @@ func TestHostBelongsToOneNamespace(t *testing.T) {
 	if host := second.Ingress("b-web-generated").Spec.Rules[0].Host; host != "b-web.example.com" {
 		t.Errorf("the Ingress has host %s", host)
 	}
-	// Another ingress class has hosts of its own.
+	// Another ingress class has separate hosts.
 	second.Apply(sharedHost("c-web", "ingressClassName: internal"))
 	first.Apply(sharedHost("web", "ingressClassName: public"))
 	first.Apply(sharedHost("other", "ingressClassName: public"))
@@ -76,7 +76,7 @@ func TestHostsMayBeShared(t *testing.T) {
 	}
 	r.Terminate(t)
 
-	// Without --shared-hosts an Ingress keeps the host that it has, and follows its Service.
+	// Without --shared-hosts an Ingress keeps its host, and its Service is updated.
 	start(t)
 	second.AwaitMessage("shared", v1alpha1.ReasonHostClaimed, "the Ingress already has the host, and keeps it")
 	second.RemoveService("first")

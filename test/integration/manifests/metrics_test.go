@@ -37,7 +37,7 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// description matches the text of a prometheus.Desc, which has no other way to read its name and labels.
+// description matches the text of a prometheus.Desc, from which name and labels cannot be read otherwise.
 var description = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}\}$`)
 
 // registered returns the labels of each metric of the daemons, by the metric's name. Those of packages that tests cannot import are

@@ -67,7 +67,7 @@ spec:
 `
 	_, groups, ok := strings.Cut(string(read(t, monitoring+"/alerts.yaml")), "\ngroups:\n")
 	if !ok {
-		t.Fatal("alerts.yaml has no groups")
+		t.Fatal("alerts.yaml lacks groups")
 	}
 	golden.Check(t, monitoring+"/rules.yaml", head+"  "+strings.TrimRight(strings.ReplaceAll("groups:\n"+groups, "\n", "\n  "), " "))
 }

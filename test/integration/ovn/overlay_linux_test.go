@@ -16,7 +16,7 @@ import (
 )
 
 // An overlay simulates the network of OVN-Kubernetes without Kubernetes. Each node is a network namespace with
-// Open vSwitch and an OVN zone of its own; a fabric that carries VLANs connects the nodes. Open vSwitch uses
+// Open vSwitch and a separate OVN zone; a fabric that carries VLANs connects the nodes. Open vSwitch uses
 // its userspace datapath, which needs no kernel module, unless OOOI_LAB_OVS_DATAPATH is "system". The ports
 // of access carry VLAN 100 untagged.
 type overlay struct {
@@ -73,7 +73,7 @@ func newOverlay(tb testing.TB, names ...string) *overlay {
 // node returns the node with a name.
 func (o *overlay) node(name string) *ovnNode { return o.nodes[name] }
 
-// access connects a namespace, such as that of a router, to the VLAN by an untagged interface net1.
+// access connects a namespace, such as a router's, to the VLAN by an untagged interface net1.
 func (o *overlay) access(tb testing.TB, n *lab.Namespace) {
 	tb.Helper()
 	o.accesses++
@@ -91,7 +91,7 @@ func (o *overlay) plug(tb testing.TB, n *ovsNode, device string, to lab.End) {
 	n.run(tb, to.In, "ethtool", "-K", to.Device, "tx", "off")
 }
 
-// start starts Open vSwitch, and an ovsdb-server with its database and those of OVN in schemas.
+// start starts Open vSwitch, and an ovsdb-server with its database and OVN's databases in schemas.
 func (o *overlay) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	tb.Helper()
 	n := &ovsNode{Namespace: lab.NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}

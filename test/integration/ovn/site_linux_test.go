@@ -161,7 +161,7 @@ func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelec
 	return port.MAC
 }
 
-// newVM creates a VM of the hosted cluster on a node. Its interface net1 has no address.
+// newVM creates a VM of the hosted cluster on a node. Interface net1 lacks an address.
 func (s *site) newVM(name, node, mac string) *lab.Machine {
 	s.Helper()
 	s.cp.MustApply(s, s.objects.VirtualMachineInstance(name, mac))

@@ -29,7 +29,7 @@ func TestChangesKeepOtherConnections(t *testing.T) {
 	s.start(t)
 	pid := s.envoy.PID()
 
-	// Streams of a name of the API server, of a name with an upstream of its own, and on other ports.
+	// Streams for a name of the API server, for a name with a separate upstream, and on other ports.
 	streams := []*stream{
 		s.startStream(t, 443, hello{sni: s.in("api")}, "kube-apiserver"),
 		s.startStream(t, 443, hello{sni: s.routeHost("registry")}, "registry"),

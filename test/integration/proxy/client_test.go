@@ -50,7 +50,7 @@ func (s *site) dial(ctx context.Context, address string, h hello) (conn *tls.Con
 		},
 	}
 	if h.large {
-		// The rest are key shares, such as that of ML-KEM. Everything must fit into one TLS record.
+		// The rest are key shares, such as ML-KEM's. Everything must fit into one TLS record.
 		for i := range 56 {
 			config.NextProtos = append(config.NextProtos, fmt.Sprintf("%0250d", i))
 		}

@@ -15,7 +15,7 @@ type hook struct {
 	after  time.Duration
 }
 
-// runHook requests a page of xdsd.
+// runHook requests an HTTP path from xdsd.
 func (s *site) runHook(t *testing.T, page string) <-chan hook {
 	t.Helper()
 	result, started := make(chan hook, 1), time.Now()

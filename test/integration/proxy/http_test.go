@@ -20,7 +20,7 @@ func httpServer(t *testing.T, address string, handler http.HandlerFunc) netip.Ad
 	return netip.MustParseAddrPort(address)
 }
 
-// TestHTTPRoutes sends requests to HTTP backends on port 80, which the Infra's apps also use, and on a port of their own.
+// TestHTTPRoutes sends requests to HTTP backends on port 80, which the Infra's apps also use, and on a separate port.
 func TestHTTPRoutes(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)

@@ -1,5 +1,5 @@
 // Package proxy_test tests the built xdsd with a real API server and a real Envoy. Clients connect by name,
-// and backends have certificates of their own and send their names.
+// and backends have separate certificates and send their names.
 package proxy_test
 
 import (

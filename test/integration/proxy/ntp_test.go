@@ -21,7 +21,7 @@ import (
 // An ntpServer is an NTP server of stratum 1 (RFC 5905).
 type ntpServer struct {
 	conn net.PacketConn
-	// requests are those of clients, and others all other datagrams.
+	// requests are the clients' requests, and others all other datagrams.
 	requests, others atomic.Int32
 }
 
@@ -112,7 +112,7 @@ func awaitTime(t *testing.T, to string, names ...string) string {
 }
 
 // TestEgressServesTime lets clients ask NTP servers outside, by a name, and by an address of each family. A client always gets the time
-// of the same server, as long as that answers.
+// of the same server, as long as that server responds.
 func TestEgressServesTime(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -159,7 +159,7 @@ func TestEgressServesTime(t *testing.T) {
 	}
 }
 
-// timeOfClients waits until the servers with these reference IDs answer 60 clients, and no other. It returns that of each client.
+// timeOfClients waits until the servers with these reference IDs answer 60 clients, and no other. It returns each client's reference ID.
 func (s *site) timeOfClients(t *testing.T, names ...string) map[string]string {
 	t.Helper()
 	var sources map[string]string

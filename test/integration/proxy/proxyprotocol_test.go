@@ -18,7 +18,7 @@ import (
 )
 
 // router is a server that reads the header of the PROXY protocol and, like HAProxy, closes connections without one. Over
-// TLS it sends its name and the client's address as a line, and echoes; over HTTP it answers with them.
+// TLS it sends its name and the client's address as a line, and echoes; over HTTP it returns them.
 type router struct {
 	connections atomic.Int32
 	unexpected  atomic.Int32 // connections that begin with other data than a header

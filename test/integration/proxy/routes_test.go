@@ -105,7 +105,7 @@ func (s *site) check(t *testing.T) {
 	}
 }
 
-// TestEachNameLeadsToItsBackend tests what does not change a site: its routes, metrics, listeners, sockets and admin pages.
+// TestEachNameLeadsToItsBackend tests routes, metrics, listeners, sockets and the admin interface, which does not change the site.
 func TestEachNameLeadsToItsBackend(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)

@@ -67,7 +67,7 @@ func (s *site) in(label string) string { return label + "." + s.Domain() }
 // routeHost returns the host of a Route, outside of the cluster's own domain.
 func (s *site) routeHost(route string) string { return route + "-" + s.name + ".apps.mgmt.example.com" }
 
-// report enables the features of xdsd that need its own Envoy: the replica's status and the log level.
+// report enables the features of xdsd that require a separate Envoy: the replica's status and the log level.
 func (s *site) report() {
 	s.flags = append(s.flags, "--pod", filepath.Base(s.dir), "--admin-socket", filepath.Join(s.dir, "admin.sock"))
 }

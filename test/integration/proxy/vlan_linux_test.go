@@ -21,7 +21,7 @@ import (
 //
 //	pool - gateway - VLAN - net1 pod eth0 - node
 //
-// The pod's default route leads to the node, which has no route to the pool.
+// The pod's default route leads to the node, which lacks a route to the pool.
 type topology struct {
 	*site
 
@@ -47,7 +47,7 @@ func newTopology(t *testing.T, six bool) *topology {
 	}
 	for _, cable := range [][2]lab.End{
 		{end(p.pod, "eth0", at(pods, 2)), end(p.node, "pod", at(pods, 1))},
-		// All addresses of the proxy are on the VLAN interface, also that of the other family, because there is a
+		// All addresses of the proxy are on the VLAN interface, including the other family's, because there is a
 		// listener on each.
 		{end(p.pod, "net1", p.proxy, other), end(p.gateway, "vlan", p.router)},
 		{end(p.gateway, "pool", at(outside, 1)), end(p.pool, "net0", p.app)},

@@ -34,7 +34,7 @@ type removalTest struct {
 	needs []string
 	// signs are checks for rights whose absence does not appear in the log with the API server's message.
 	signs map[lab.Right]func(t *testing.T) string
-	// others are rights that are not tested: those of another container, those that only other API servers
+	// others are permissions that are not tested: permissions of another container, permissions that only other API servers
 	// check, and those whose use depends on timing.
 	others []lab.Right
 }

@@ -194,7 +194,7 @@ func (d *deployed) awaitFalse() {
 	})
 }
 
-// accounts returns the ServiceAccounts of setup, and that of the reader in the hosted cluster.
+// accounts returns setup's ServiceAccounts, and the reader's ServiceAccount in the hosted cluster.
 func (d *deployed) accounts() (control, dns, dhcp, proxy, reader account) {
 	return account{d.kube, "oooi-system", "oooi-control"}, account{d.kube, "clusters", "demo-dns"},
 		account{d.kube, "clusters", "demo-dhcp"}, account{d.kube, "clusters", "demo-proxy"},

@@ -56,7 +56,7 @@ func (s *site) testEndpoints(t *testing.T, holder *replica) {
 	}
 }
 
-// newSilentHost connects a host with addresses that sends nothing but answers.
+// newSilentHost connects a host with addresses that sends only ARP and ND replies.
 func (s *site) newSilentHost(t *testing.T, addresses ...string) *lab.Machine {
 	t.Helper()
 	host := lab.NewMachine(t, s.near, tenantMAC)
@@ -66,7 +66,7 @@ func (s *site) newSilentHost(t *testing.T, addresses ...string) *lab.Machine {
 	return host
 }
 
-// testSilentHost checks that each replica has the host's answers in its state, and reports it, as long as it answers.
+// testSilentHost checks that each replica's state contains the host's replies, and that it reports the host as long as the host replies.
 func (s *site) testSilentHost(t *testing.T) {
 	holder := s.awaitSingleHolder(t)
 	answers := func(i *replica) (found []string) {
@@ -92,7 +92,7 @@ func (s *site) testSilentHost(t *testing.T) {
 	}
 }
 
-// testSilentHostOfAReplica checks that a replica reports the host's answers to control as long as it answers.
+// testSilentHostOfAReplica checks that a replica reports the host to control as long as the host replies.
 func (s *site) testSilentHostOfAReplica(t *testing.T) {
 	first := s.replicas[0]
 	answers := func() (list []string) {
@@ -205,7 +205,7 @@ func TestThreeReplicas(t *testing.T) {
 	})
 }
 
-// tenantMAC is the MAC address of a host on the VLAN that has or claims addresses that are not its own.
+// tenantMAC is the MAC address of a host on the VLAN that has or claims addresses of other hosts.
 const tenantMAC = "02:00:00:00:06:66"
 
 // TestATenantClaimsTheAddress shows the effect of forged claims: neighbours send to the forged MAC address

@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestOwnAddresses tests a network that assigns no addresses to replicas: they add their own, answer clients
+// TestOwnAddresses tests a network that assigns no addresses to replicas: they add their addresses, answer clients
 // behind the VLAN's router from them, and restore everything after the interface was down.
 func TestOwnAddresses(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestOwnAddresses(t *testing.T) {
 	awaitAllAddresses(t)
 	for _, i := range s.replicas {
 		for _, family := range []string{"-4", "-6"} {
-			if rules := i.Run(t, "ip", family, "rule"); strings.Count(rules, " lookup 100") != 2 { // one for its own and one for the floating address
+			if rules := i.Run(t, "ip", family, "rule"); strings.Count(rules, " lookup 100") != 2 { // one for the fixed and one for the floating address
 				t.Errorf("%s has rules\n%s", i.name, rules)
 			}
 		}

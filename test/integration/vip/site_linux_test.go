@@ -43,7 +43,7 @@ type site struct {
 	replicas   []*replica
 }
 
-// A replica is a network namespace like that of a pod, with a proxy that sends its name, and the process that
+// A replica is a network namespace like a pod's, with a proxy that sends its name, and the process that
 // holds the address.
 type replica struct {
 	*lab.Namespace
@@ -58,7 +58,7 @@ type replica struct {
 }
 
 // newSite starts replicas on a VLAN, the last one on the far side of the trunk, and a client. If the network does not
-// assign addresses, like OVN-Kubernetes for a pod that requests none, replicas add their own.
+// assign addresses, like OVN-Kubernetes for a pod that requests none, replicas add their addresses.
 func newSite(t *testing.T, replicas int, assigned bool) *site {
 	t.Helper()
 	network.Need(t)
@@ -165,7 +165,7 @@ func (i *replica) state(t *testing.T) (state struct {
 	return state
 }
 
-// page returns a page of a replica of xdsd hold, which may just be starting.
+// page returns the response of a replica of xdsd hold, which may just be starting.
 func (i *replica) page(t *testing.T, name string) (text string) {
 	t.Helper()
 	lab.Poll(t, i.name+" to answer", func() bool {

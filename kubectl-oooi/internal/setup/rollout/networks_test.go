@@ -91,7 +91,7 @@ func TestAnotherConfigurationIsAnotherNetwork(t *testing.T) {
 		return pod.Name == "demo-dns-0" && !strings.Contains(pod.Annotations[render.NetworksAnnotation], old)
 	})
 	stderr, code := s.setup()
-	if want := "everything is rolled back to revision 2"; code != 1 || !strings.Contains(stderr, want) {
+	if want := "rolled back to revision 2"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
 	}
 	if s.NetworkOf("demo-dns") != old || s.networkOf("demo-dns") != before {

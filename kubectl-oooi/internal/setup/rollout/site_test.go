@@ -267,7 +267,7 @@ func mainIfRequested() {
 	}
 }
 
-// killSetup runs setup in a process of its own, and kills it when it prints a text to standard error.
+// killSetup runs setup in a separate process, and kills it when it prints a text to standard error.
 func (s *runningSite) killSetup(text string) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")

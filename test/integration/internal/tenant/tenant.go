@@ -29,7 +29,7 @@ type Tenant struct {
 	history *history
 }
 
-// NewTenant returns a tenant whose API server is that of hosted, which must listen on HostedAddress. The
+// NewTenant returns a tenant with the API server of hosted, which must listen on HostedAddress. The
 // Infra's appsIngress is disabled. xdsd control is installed, but not started. When the test ends, the
 // tenant's objects in both clusters are deleted, because the next test uses the same clusters.
 func (l *Lab) NewTenant(t *testing.T, hosted *lab.ControlPlane) *Tenant {

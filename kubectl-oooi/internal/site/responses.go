@@ -22,17 +22,17 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 )
 
-// Limits of one response. For a thousand Infras, control's report has some megabytes.
+// Limits of one response. For a thousand Infras, control's report has several megabytes.
 const (
-	pageTimeout = 5 * time.Second
-	maxPageSize = 16 << 20
+	responseTimeout = 5 * time.Second
+	maxResponseSize = 16 << 20
 )
 
-// answerKey identifies a container.
-type answerKey struct{ Namespace, Pod, Container string }
+// responseKey identifies a container.
+type responseKey struct{ Namespace, Pod, Container string }
 
-// Answer is the response of a daemon to GET /problems.
-type Answer struct {
+// Response is a daemon's response to GET /problems.
+type Response struct {
 	Namespace string          `json:"namespace"`
 	Pod       string          `json:"pod"`
 	Container string          `json:"container"`
@@ -43,11 +43,11 @@ type Answer struct {
 }
 
 // PodRef returns a reference to the pod.
-func (a *Answer) PodRef() model.Ref {
+func (a *Response) PodRef() model.Ref {
 	return model.Ref{Kind: Pods.Kind, Namespace: a.Namespace, Name: a.Pod}
 }
 
-// problemPorts are the ports that serve /problems, by container.
+// problemPorts are the ports for /problems, by container.
 var problemPorts = map[string]int{"coredns": 9908, "coredhcp": 9903, "xdsd": 9902, "holder": 9906, ComponentControl: 9904}
 
 // daemonsOf returns the containers of a pod that serve /problems.
@@ -69,12 +69,12 @@ func (s *Site) servingPods(where Where) []*corev1.Pod {
 	return slices.DeleteFunc(All[corev1.Pod](s, Pods, where), func(p *corev1.Pod) bool { return !s.Owns(p.Labels) })
 }
 
-// Answers returns the responses of the site's daemons, or of control's.
-func (s *Site) Answers(where Where) []*Answer {
-	var list []*Answer
+// Responses returns the responses of the site's daemons, or of control.
+func (s *Site) Responses(where Where) []*Response {
+	var list []*Response
 	for _, p := range s.servingPods(where) {
 		for _, container := range daemonsOf(p) {
-			if a := s.Facts.answers[answerKey{p.Namespace, p.Name, container}]; a != nil {
+			if a := s.Facts.responses[responseKey{p.Namespace, p.Name, container}]; a != nil {
 				list = append(list, a)
 			}
 		}
@@ -82,8 +82,8 @@ func (s *Site) Answers(where Where) []*Answer {
 	return list
 }
 
-// NewClients returns clients for pages and logs of pods. They have no rate limit, since the collector limits the number of
-// concurrent requests, and limit responses to maxPageSize.
+// NewClients returns clients for requests to pods and for their logs. The clients have no rate limit, since the collector limits
+// concurrent requests. They limit responses to maxResponseSize.
 func NewClients(config *rest.Config) (*kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -95,32 +95,32 @@ func NewClients(config *rest.Config) (*kubernetes.Clientset, error) {
 	return clients, nil
 }
 
-// limitedTransport limits responses, also those with an error. Reading more returns an *http.MaxBytesError.
+// limitedTransport limits the size of responses, including errors. Reading more returns an *http.MaxBytesError.
 type limitedTransport struct{ http.RoundTripper }
 
 func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(request)
 	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, maxPageSize)
+		response.Body = http.MaxBytesReader(nil, response.Body, maxResponseSize)
 	}
 	return response, err
 }
 
-// Ask requests the problems of a pod's daemons, and returns an Answer for each. A failed request is recorded in its Answer. Ask
-// returns none if the pod has no address or is about to end.
-func Ask(ctx context.Context, clients *kubernetes.Clientset, pod *corev1.Pod) []*Answer {
-	var list []*Answer
+// RequestProblems requests the problems of a pod's daemons, and returns a Response for each, which records failed requests. It returns
+// nil if the pod lacks an address or is being deleted.
+func RequestProblems(ctx context.Context, clients *kubernetes.Clientset, pod *corev1.Pod) []*Response {
+	var list []*Response
 	for _, container := range daemonsOf(pod) {
-		list = append(list, ask(ctx, clients, answerKey{pod.Namespace, pod.Name, container}))
+		list = append(list, requestProblems(ctx, clients, responseKey{pod.Namespace, pod.Name, container}))
 	}
 	return list
 }
 
-// ask requests /problems of a container. A failed request is recorded in the Answer.
-func ask(ctx context.Context, clients *kubernetes.Clientset, key answerKey) *Answer {
-	a := &Answer{Namespace: key.Namespace, Pod: key.Pod, Container: key.Container}
+// requestProblems requests /problems from a container. The Response records a failed request.
+func requestProblems(ctx context.Context, clients *kubernetes.Clientset, key responseKey) *Response {
+	a := &Response{Namespace: key.Namespace, Pod: key.Pod, Container: key.Container}
 	report := &problem.Report{}
-	switch err := Page(ctx, clients, key.Namespace, key.Pod, key.Container, "/problems", report); {
+	switch err := GetJSON(ctx, clients, key.Namespace, key.Pod, key.Container, "/problems", report); {
 	case err == nil:
 		a.Report = report
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -131,9 +131,9 @@ func ask(ctx context.Context, clients *kubernetes.Clientset, key answerKey) *Ans
 	return a
 }
 
-// Page requests a page of the daemon in a container, through the API server, and decodes it into a value.
-func Page(ctx context.Context, clients *kubernetes.Clientset, namespace, pod, container, path string, into any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, pageTimeout, fmt.Errorf("no response within %s", pageTimeout))
+// GetJSON requests an HTTP path from a container's daemon, through the API server, and decodes the response into a value.
+func GetJSON(ctx context.Context, clients *kubernetes.Clientset, namespace, pod, container, path string, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, fmt.Errorf("no response within %s", responseTimeout))
 	defer cancel()
 	body, err := clients.CoreV1().Pods(namespace).ProxyGet("", pod, strconv.Itoa(problemPorts[container]), path, nil).Stream(ctx)
 	if err == nil {
@@ -143,10 +143,10 @@ func Page(ctx context.Context, clients *kubernetes.Clientset, namespace, pod, co
 		}
 	}
 	var status apierrors.APIStatus
-	text, fromPod := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse) // not a Status of the API server
+	text, fromPod := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse) // not a Status from the API server
 	switch {
 	case fromPod && apierrors.IsNotFound(err):
-		return fmt.Errorf("container %s has no page %s: its image is older than kubectl oooi; run 'kubectl oooi setup -f FILE' to update it", container, path)
+		return fmt.Errorf("container %s does not serve %s: its image is older than kubectl oooi; run 'kubectl oooi setup -f FILE' to update it", container, path)
 	case fromPod && errors.As(err, &status):
 		code := int(status.Status().Code)
 		return fmt.Errorf("the server returned %d %s: %.200s", code, http.StatusText(code), text.Message)
@@ -185,7 +185,7 @@ func (s *Site) Log(p *corev1.Pod, container string) []string {
 	return nil
 }
 
-// crashed returns the containers of a pod that terminated with an error, with whether a restart has followed.
+// crashed returns the containers of a pod that terminated with an error, and whether each has restarted since.
 func crashed(p *corev1.Pod) map[string]bool {
 	list := map[string]bool{}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -199,9 +199,9 @@ func crashed(p *corev1.Pod) map[string]bool {
 	return list
 }
 
-// readLog requests the last lines of the log of a crashed container. Without the right to read it there are none.
+// readLog requests the last lines of a crashed container's log; nil if the user may not read it.
 func readLog(ctx context.Context, clients *kubernetes.Clientset, key logKey, previous bool) *Log {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
 	options := &corev1.PodLogOptions{Container: key.Container, Previous: previous, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes))}
 	l := &Log{Namespace: key.Namespace, Pod: key.Pod, Container: key.Container}
