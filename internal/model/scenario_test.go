@@ -73,7 +73,7 @@ type settings struct {
 var apiVersions = map[string]string{
 	"HostedCluster": "hypershift.openshift.io/v1beta1", "Infra": "hostedcluster.densityops.com/v1alpha1",
 	"ProxyServer": "hostedcluster.densityops.com/v1alpha1",
-	"Service":     "v1", "Route": "route.openshift.io/v1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
+	"Service":     "v1", "Route": "route.openshift.io/v1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1", "Lease": "coordination.k8s.io/v1",
 }
 
 func (s *scenario) run(line string) []string {
