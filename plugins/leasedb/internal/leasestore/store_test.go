@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
@@ -169,3 +172,34 @@ func TestWithoutRights(t *testing.T) {
 		t.Error("a binding was written")
 	}
 }
+
+// TestEndOfAWatchIsRecent ends the watch, as API servers do after some minutes, and no other one starts.
+func TestEndOfAWatchIsRecent(t *testing.T) {
+	var end atomic.Pointer[context.CancelFunc] // of the last watch
+	var ended atomic.Bool
+	config := rest.CopyConfig(plane.Get(t).RESTConfig())
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "" {
+				return next.RoundTrip(r)
+			}
+			ctx, cancel := context.WithCancel(r.Context())
+			if end.Store(&cancel); ended.Load() {
+				cancel()
+			}
+			return next.RoundTrip(r.WithContext(ctx))
+		})
+	})
+	s, err := leasestore.Open(leasestore.Config{REST: config, Namespace: plane.Get(t).Namespace(t), Pool: "clusters.demo", Log: slog.New(slog.DiscardHandler)})
+	lab.Must(t, err)
+	run(t, s)
+	lab.Poll(t, "the watch", func() bool { return s.Outdated().IsZero() })
+	before := time.Now()
+	ended.Store(true)
+	(*end.Load())()
+	lab.Poll(t, "the time at which the watch ended", func() bool { return !s.Outdated().Before(before) })
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -62,7 +62,7 @@ type scenario struct {
 }
 
 // newScenario returns a scenario with a pool. Arguments are "vms" for a pool of VMs, "range=FIRST-LAST", "lan" if addresses can be probed,
-// "ahead=N" if free ones are probed in advance, and "hidden".
+// "ahead=N" if free ones are probed in advance, "quarantine=DURATION", and "hidden".
 func newScenario(t *testing.T, arguments []string) *scenario {
 	t.Helper()
 	s := &scenario{lan: &lan{users: map[netip.Addr]string{}}, clients: map[string]*pool.Client{}, addrs: map[string]netip.Addr{}}
@@ -77,6 +77,8 @@ func newScenario(t *testing.T, arguments []string) *scenario {
 			s.options = append(s.options, withLAN(s.lan, 0))
 		case "ahead":
 			s.options = append(s.options, withLAN(s.lan, number(t, value)))
+		case "quarantine":
+			s.options = append(s.options, func(c *pool.Config) { c.Quarantine = s.duration([]string{value}) })
 		case "hidden":
 			s.hidden = true
 		default:
@@ -275,7 +277,8 @@ var commands = map[string]func(s *scenario, args []string) []string{
 	"forget": func(s *scenario, args []string) []string { s.Forget(*s.client(args[0])); return nil },
 
 	// Clients and VMs.
-	"mac": func(s *scenario, args []string) []string { s.client(args[0]).MAC = args[1]; return nil },
+	"mac":      func(s *scenario, args []string) []string { s.client(args[0]).MAC = args[1]; return nil },
+	"hostname": func(s *scenario, args []string) []string { s.client(args[0]).Hostname = args[1]; return nil },
 	"reserve": func(s *scenario, args []string) []string {
 		s.clients[args[0]] = new(s.directory.reserve(args[0], netip.MustParseAddr(args[1])))
 		return nil
@@ -440,7 +443,7 @@ var commands = map[string]func(s *scenario, args []string) []string{
 	"address": func(s *scenario, args []string) []string { return []string{s.address(args).String()} },
 	"bindings": func(s *scenario, _ []string) (lines []string) {
 		for _, l := range s.at.Leases() {
-			lines = append(lines, fmt.Sprint(l.Addr, " ", l.Holder, " ", l.MAC))
+			lines = append(lines, strings.TrimRight(fmt.Sprint(l.Addr, " ", l.Holder, " ", l.MAC, " ", l.Hostname), " "))
 		}
 		return lines
 	},
