@@ -47,3 +47,30 @@ func TestDeletedLeaseIsCreatedAgain(t *testing.T) {
 		}
 	}
 }
+
+func TestDeletionEndsTheWatch(t *testing.T) {
+	leases := fake.NewClientset().CoordinationV1().Leases("x")
+	c := &leaseClient{client: leases, name: "address", identity: "middle", self: testMAC, requestDeadline: requestDeadline}
+	lab.Must(t, c.do(t.Context(), acquire, leaseRecord{}).err)
+	holders := make(chan string)
+	go c.watch(t.Context(), func(e leaseEvent) {
+		select {
+		case holders <- e.lease.holder:
+		case <-t.Context().Done():
+		}
+	})
+	if holder := <-holders; holder != "middle" {
+		t.Errorf("the holder is %q", holder)
+	}
+	lab.Must(t, leases.Delete(t.Context(), "address", metav1.DeleteOptions{}))
+	for timeout := time.After(20 * time.Second); ; {
+		select {
+		case holder := <-holders:
+			if holder == "" {
+				return
+			}
+		case <-timeout:
+			t.Fatal("the Lease is not read again")
+		}
+	}
+}

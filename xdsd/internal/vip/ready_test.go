@@ -33,3 +33,18 @@ func TestHangingProxyIsNotReady(t *testing.T) {
 		hangs.Store(true)
 	}
 }
+
+func TestChangeOfReadinessNeedsEqualResultsInARow(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n := requests.Add(1); n < 20 && n%2 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	checkReady(ctx, []string{server.URL}, time.Millisecond, func(bool) { cancel() })
+	if n := requests.Load(); n < 20 {
+		t.Errorf("ready is reported after %d alternating results", n)
+	}
+}

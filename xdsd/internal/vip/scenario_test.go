@@ -2,6 +2,7 @@ package vip
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -211,6 +212,9 @@ var commands = map[string]func(s *scenario, args []string) []string{
 	},
 	"granted": func(s *scenario, args []string) []string { // VERSION HOLDER, of a request to acquire the Lease
 		return s.text(s.handleResult(s.now, requestResult{request: acquire, started: s.now.Add(-time.Second), lease: s.lastLease(args), granted: true}))
+	},
+	"failed": func(s *scenario, args []string) []string { // REQUEST
+		return s.text(s.handleResult(s.now, requestResult{request: request(args[0]), started: s.now, err: errors.New("no answer")}))
 	},
 	"claimed-within": func(s *scenario, args []string) []string { // decides each 100 ms, and returns when it claims the address
 		for d := time.Duration(0); d < s.duration(args[0]); d += 100 * time.Millisecond {
