@@ -351,7 +351,12 @@ func TestRejectedResourceIsUnsubscribed(t *testing.T) {
 	r := baseResources()
 	r.Listeners, r.Routes = append(r.Listeners, httpListener("http3", 83, "r3")), append(r.Routes, route("r3"))
 	s.Set(tenant, r)
-	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Types["route"].NACK != nil })
+	p := awaitProxy(t, s, tenant, func(p Proxy) bool {
+		return p.Envoys[0].Types["route"].NACK != nil && p.Envoys[0].Types["listener"].Current
+	})
+	if p.Envoys[0].Version == p.Version {
+		t.Error("the version counts as acknowledged without its route")
+	}
 	lab.Must(t, c.Subscribe(resource.RouteType, nil, []string{"r3"}))
 	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Types["route"].NACK == nil })
 }
@@ -494,8 +499,12 @@ func TestProxyWithoutSetIsDeletedWithItsLastEnvoy(t *testing.T) {
 	changed, cancel := s.Subscribe()
 	defer cancel()
 	c.Close()
-	for len(s.State()) > 0 {
-		<-changed
+	for ctx := timeoutContext(t); len(s.State()) > 0; {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the proxy still exists: %+v", s.State())
+		}
 	}
 }
 
