@@ -38,13 +38,14 @@ func dhcpConfigOf(t *testing.T, changes ...string) string {
 	return config
 }
 
-// TestHostsAndRelaysOfDHCP checks the arguments for hosts and relay agents.
+// TestHostsAndRelaysOfDHCP checks the arguments for hosts and relay agents, and for addresses of the proxy.
 func TestHostsAndRelaysOfDHCP(t *testing.T) {
-	config := strings.Join(strings.Fields(dhcpConfigOf(t, `spec: {infraComponents: {dhcp: {
+	config := strings.Join(strings.Fields(dhcpConfigOf(t, `spec: {infraComponents: {proxy: {serverIP: 192.0.2.40, instances: [{ip: 192.0.2.41}]}, dhcp: {
 		relays: [198.51.100.0/24, 203.0.113.9/28],
 		hosts: [{mac: "52:54:00:00:00:01", hostname: a, address: 192.0.2.20}, {mac: "52:54:00:00:00:02"}]}}}`)), " ")
 	for _, want := range []string{
 		"host=52:54:00:00:00:01,hostname=a,address=192.0.2.20 host=52:54:00:00:00:02", "relay=198.51.100.0/24 relay=203.0.113.0/28",
+		"protected=192.0.2.40 protected=192.0.2.41",
 	} {
 		if !strings.Contains(config, want) {
 			t.Errorf("%s is missing in %s", want, config)
