@@ -3,6 +3,8 @@ package setup
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -266,5 +268,37 @@ func TestStepWaitsForTheEndOfPods(t *testing.T) {
 	err := r.step(t.Context(), "proxy", []*ObjectChange{{Verb: Created, Live: live, rendered: live}})
 	if err == nil || left < time.Hour || left > time.Hour+componentDeadline {
 		t.Errorf("the step ends in %s, %v", left, err)
+	}
+}
+
+// TestPodsAreReplacedOneAfterTheOther replaces two pods, which end slowly. A new pod starts some time after a deletion.
+func TestPodsAreReplacedOneAfterTheOther(t *testing.T) {
+	pod := func(name string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "control"}},
+			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		}
+	}
+	var started, lists int
+	var deleted []string
+	c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(pod("a"), pod("b")).Build(), interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+			deleted, lists = append(deleted, fmt.Sprintf("%s with %d new pods", o.GetName(), started)), 0
+			return nil
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if lists++; lists == 2 && len(deleted) > 0 {
+				started++
+				lab.Must(t, c.Create(ctx, pod(fmt.Sprint("new-", started))))
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	workload := &unstructured.Unstructured{Object: map[string]any{"kind": "Deployment", "metadata": map[string]any{"namespace": "x"}}}
+	lab.Must(t, unstructured.SetNestedStringMap(workload.Object, map[string]string{"app": "control"}, "spec", "selector", "matchLabels"))
+	r := &rollout{Applier: &Applier{Client: c, Out: &strings.Builder{}}}
+	lab.Must(t, r.replacePods(t.Context(), workload))
+	if want := []string{"a with 0 new pods", "b with 1 new pods"}; !slices.Equal(deleted, want) {
+		t.Errorf("deleted %q, want %q", deleted, want)
 	}
 }
