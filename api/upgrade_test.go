@@ -33,7 +33,7 @@ func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 - {name: b, hostname: a.example.com, port: 6443, targetService: b, targetPort: 443, targetNamespace: b}`)
 	crds, err := lab.CRDs(t.Context(), lab.Oooi)
 	lab.Must(t, err)
-	for _, crd := range crds { // CRDs without a schema accept every object, like those of the earlier operator
+	for _, crd := range crds { // CRDs without a schema accept every object, like the earlier operator's
 		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 		lab.Must(t, err)
 		anything := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}

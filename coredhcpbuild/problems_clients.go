@@ -32,7 +32,7 @@ const (
 	maxOfferAge  = 90 * time.Second
 
 	// A client is unknown if it has sent minUnknown requests within minUnknownTime or more, the last one at most maxRetryInterval
-	// ago. Those of another Infra get an address sooner.
+	// ago. Clients of another Infra get an address sooner.
 	minUnknown     = 3
 	minUnknownTime = 10 * time.Second
 )

@@ -73,7 +73,7 @@ func FuzzGenerated(f *testing.F) {
 	})
 }
 
-// FuzzBuilder applies changes to a Builder. Each snapshot must equal that of all objects as one group, and share what did not
+// FuzzBuilder applies changes to a Builder. Each snapshot must equal the snapshot of all objects as one group, and share what did not
 // change with its predecessor.
 func FuzzBuilder(f *testing.F) {
 	for seed := range uint64(300) {
@@ -96,7 +96,7 @@ func FuzzBuilder(f *testing.F) {
 			in.NetworkAttachments, in.DHCPLeases = randomNetworks(random, in), randomLeases(random, before.DHCPLeases)
 			s := builder.Update(changesOf(before, in))
 			if diff := cmp.Diff(render(model.BuildAsOneGroup(in, options)), render(s)); diff != "" {
-				t.Fatalf("round %d: the snapshot differs from that of all objects (-want +got):\n%s", round, diff)
+				t.Fatalf("round %d: the snapshot differs from the snapshot of all objects (-want +got):\n%s", round, diff)
 			}
 			checkSnapshot(t, s)
 			checkParts(t, s)
@@ -161,7 +161,7 @@ func randomLeases(random *rand.Rand, before []*objects.DHCPLease) []*objects.DHC
 	return list
 }
 
-// separate gives most HostedClusters and Infras domains, networks and references of their own, so that only some of them
+// separate gives most HostedClusters and Infras separate domains, networks and references, so that only some of them
 // affect each other.
 func separate(random *rand.Rand, in *model.Objects) *model.Objects {
 	own := func() bool { return random.IntN(4) > 0 }

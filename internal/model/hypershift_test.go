@@ -81,7 +81,7 @@ func TestPublishingStrategies(t *testing.T) {
 	}
 }
 
-// hypershiftFixtures returns the Services and Routes in a golden file of HyperShift's infrastructure, and in those of the components
+// hypershiftFixtures returns the Services and Routes in the golden files of HyperShift's infrastructure and of the components
 // that have their own. Routes without a host get the one that OpenShift generates.
 func hypershiftFixtures(t *testing.T, infrastructure string) (list []*unstructured.Unstructured) {
 	t.Helper()

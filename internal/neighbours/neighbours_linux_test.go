@@ -49,7 +49,7 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	})
 }
 
-// TestProbe probes an address in use, a free one, those of two hosts whose entry in the neighbor table is stale, of which
+// TestProbe probes an address in use, a free one, addresses of two hosts whose entry in the neighbor table is stale, of which
 // one answers, and an address of another network, also from a pod whose routes to the network depend on the source address.
 func TestProbe(t *testing.T) {
 	network.Need(t)

@@ -23,7 +23,7 @@ func (s scriptedSource) run(ctx context.Context) { s(ctx) }
 
 func (scriptedSource) status() []ResourceStatus { return nil }
 
-// TestBurst changes a Service every 100 us for 100 ms, while a snapshot takes 3 ms with its subscribers. Time is that of
+// TestBurst changes a Service every 100 us for 100 ms, while a snapshot takes 3 ms with its subscribers. Time is the time of
 // the test's clock.
 func TestBurst(t *testing.T) {
 	const (

@@ -40,7 +40,7 @@ func upstream() plugin.Handler {
 	return plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return dns.RcodeSuccess, nil })
 }
 
-// costs are the measured queries, each with the number of allocations allowed in addition to those of floor.
+// costs are the measured queries, each with the number of allocations allowed in addition to floor's.
 var costs = []struct {
 	name, client, qname string
 	extra               float64

@@ -40,7 +40,7 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// TestParse covers the zones and the properties of the handler: it prints zones, TTL and zones that fall through, or the error. Those of
+// TestParse covers the zones and the properties of the handler: it prints zones, TTL and zones that fall through, or the error. Tests of
 // the source and of views are in plugins/internal/views.
 func TestParse(t *testing.T) {
 	golden.Transcript(t, "testdata/golden/blocks.txt", func(line string) []string {

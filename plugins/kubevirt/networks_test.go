@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// nad returns the YAML of a NetworkAttachmentDefinition of OVN-Kubernetes, as that of a ClusterUserDefinedNetwork with a
+// nad returns the YAML of a NetworkAttachmentDefinition of OVN-Kubernetes, as created for a ClusterUserDefinedNetwork with a
 // VLAN ID; without a configuration if the VLAN ID is 0.
 func nad(namespace, name string, vlan int) string {
 	config := ""

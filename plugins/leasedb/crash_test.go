@@ -29,7 +29,7 @@ const (
 
 const wide = " cidr=10.0.0.0/12 server=10.0.0.2 range=10.0.1.0-10.8.255.255"
 
-// runServer serves clients as fast as possible. It prints each ACK on a line of its own once the handler has
+// runServer serves clients as fast as possible. It prints each ACK on a separate line once the handler has
 // returned it.
 func runServer(file string) {
 	first, err := strconv.Atoi(os.Getenv(childFirst))

@@ -24,7 +24,7 @@ var kinds = map[string]dhcpv4.MessageType{
 // TestMessages runs the transcript testdata/messages.txt. "server [vms] [ARGUMENT ...]" starts a server, "vm NAME MAC [ADDRESS ...]" adds a
 // VM with reservations, "remove MAC" removes it, and "directory unsynced" has the directory lose its source. MAC is the last byte.
 //
-// A message is KIND MAC, with wanted=, ciaddr=, giaddr=, link=, server=, id=, "broadcast" and "infiniband"; the address "own" is that of
+// A message is KIND MAC, with wanted=, ciaddr=, giaddr=, link=, server=, id=, "broadcast" and "infiniband"; the address "own" is the address of
 // the last reply to the MAC address. An earlier plugin has set a router, an address and a boot file. The output is the reply, with the options
 // in hexadecimal. No message from an unknown MAC address gets a reply of a server with VMs.
 func TestMessages(t *testing.T) {

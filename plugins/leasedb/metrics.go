@@ -19,7 +19,7 @@ const (
 	metricSubsystem = "leasedb"
 )
 
-// Metrics of the plugin. Those of addresses are computed when they are collected.
+// Metrics of the plugin. Metrics of addresses are computed when they are collected.
 var (
 	poolLabels = []string{"pool", "family"}
 

@@ -63,7 +63,7 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	lab.Report(t, l.granted.Check())
 }
 
-// TestFailedOperationsEnd expects operations to fail until those of all clients have succeeded.
+// TestFailedOperationsEnd expects operations to fail until the operations of all clients have succeeded.
 func TestFailedOperationsEnd(t *testing.T) {
 	cp := plane.Get(t)
 	r := kubernetes(t, fleet(3), cp.Namespace(t), "10.0.0.2", "")

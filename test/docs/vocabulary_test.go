@@ -33,6 +33,8 @@ var discouraged = []struct {
 	{regexp.MustCompile(`(?i)\binstances? of (DNS|DHCP|the proxy|ours|xdsd|control)\b`), "replica"},
 	{regexp.MustCompile(`(?i)\b(is|are) to be\b|\b(hear|hears|heard) of\b|\bwho (has|asks|is)\b|\bwhat became of\b`), "say which component does what"},
 	{regexp.MustCompile(`(?i)\bany more\b|\bnow and then\b|, also (if|in|one)\b`), "no longer, sometimes, even"},
+	{regexp.MustCompile(`(?i)\b(that|those) of\b`), "repeat the noun, or use the possessive"},
+	{regexp.MustCompile(`(?i)\bof (its|their) own([.,;:)]|$| (and|at|for|from|in|of|on|or|to|with)\b)`), "separate"},
 	{regexp.MustCompile(`(?i)\bworker machines?\b|\bvirtual machines? on the VLAN\b`), "VM"},
 }
 

@@ -141,7 +141,7 @@ func TestEgress(t *testing.T) {
 	s.setup(t, closedInfra(""))
 	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
 	if routes := vm.Run(t, "ip", "route"); !regexp.MustCompile(`^198\.18\.50\.0/24 dev eth0 [^\n]*\n$`).MatchString(routes) {
-		t.Errorf("the VM has routes besides that of the VLAN:\n%s", routes)
+		t.Errorf("the VM has routes besides the VLAN's:\n%s", routes)
 	}
 	if conn, err := vm.dial(t.Context(), "tcp", registryServer); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("connecting to the registry without the proxy: %v, %v", conn, err)

@@ -17,8 +17,8 @@ func nodePool(name, network string) string {
 	return lab.Site{Network: "clusters-demo/" + network}.NodePool(name)
 }
 
-// TestSeveralVLANs sets up two VLANs of one hosted cluster, whose NodePools are on one each. VMs connect through the proxy of
-// their own VLAN, and the teardown of one VLAN does not affect the other.
+// TestSeveralVLANs sets up two VLANs of one hosted cluster, whose NodePools are on one each. VMs connect through their
+// VLAN's proxy, and the teardown of one VLAN does not affect the other.
 func TestSeveralVLANs(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)

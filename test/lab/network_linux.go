@@ -71,7 +71,7 @@ func startInNetwork(attributes *syscall.SysProcAttr) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// SetUpNetwork makes all addresses of ranges local in this process's network namespace, like those of
+// SetUpNetwork makes all addresses of ranges local in this process's network namespace, like the addresses of
 // loopback.
 func SetUpNetwork(ranges []string) error {
 	if err := ip("link", "set", "lo", "up"); err != nil {

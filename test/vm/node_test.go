@@ -23,7 +23,7 @@ const (
 	uplinkNode = "100.65.0.2"
 )
 
-// nodeDemo names the objects of the VLAN on the node, and nodeVMs those of its VMs.
+// nodeDemo names the objects of the VLAN on the node, and nodeVMs the objects of its VMs.
 var (
 	nodeDemo = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.60", Network: nodeVLAN}
 	nodeVMs  = lab.Site{Network: "clusters-demo/" + nodeVLAN}

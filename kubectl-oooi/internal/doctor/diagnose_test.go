@@ -302,7 +302,7 @@ func TestListenersAreConsequencesOfBackends(t *testing.T) {
 	}
 }
 
-// TestMissingDataIsNotPassed expects checks whose data was not read to be skipped, also those of outdated conditions.
+// TestMissingDataIsNotPassed expects checks whose data was not read to be skipped, also checks of outdated conditions.
 func TestMissingDataIsNotPassed(t *testing.T) {
 	d := Diagnose(load(t, nil, "availableReplicas: 2", "availableReplicas: 0"), Added{Undrifted: "no right"}, all)
 	for _, r := range d.Results {

@@ -23,7 +23,7 @@ func Docs() map[string]string {
 			c := &stage.Checks[i]
 			page := c.DocsPage()
 			pages[page] = generated + fmt.Sprintf("# Checks OOOI-%s\n\n[Doctor](doctor.md) explains stages and results. Each finding has a remedy; "+
-				"[Problems](problems.md) lists\nthose of faults that daemons report.\n", c.Prefix())
+				"[Problems](problems.md) lists\nremedies for faults that daemons report.\n", c.Prefix())
 			sections[page] = append(sections[page], fmt.Sprintf("\n## %s\n\nPasses if %s. Stage: %#q.\n\n%s\n", c.Code, c.Title, stage.Name, wrapped(c.About)))
 			pages[index] += fmt.Sprintf("| %#q | [%s](%s#%s) | %s |\n", stage.Name, c.Code, page, strings.ToLower(c.Code), c.Title)
 		}

@@ -13,7 +13,7 @@ import (
 // problemReads are the reads of the problems that daemons and control report.
 var problemReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.Problems), site.In(site.AtSystem, site.Pods, site.Problems))
 
-// problemCheck returns the check with a Run that returns the reported problems with the check's code, followed by the findings of its own Run.
+// problemCheck returns the check with a Run that returns the reported problems with the check's code, followed by the findings of the check's own Run.
 func problemCheck(c Check) Check {
 	c.Reads = append(slices.Clone(problemReads), c.Reads...)
 	more := c.Run
@@ -27,7 +27,7 @@ func problemCheck(c Check) Check {
 	return c
 }
 
-// reported is a problem with a component: that of the pod in question or, for another object, of the pod that reports the problem.
+// reported is a problem with a component: the component of the pod in question or, for another object, of the pod that reports it.
 type reported struct {
 	problem.Problem
 	component string

@@ -21,7 +21,7 @@ import (
 // field requires a new version.
 const APIVersion = "report.densityops.com/v1alpha1"
 
-// Flags are the output flags of a command: those of kubectl without Go templates, which call methods by reflection, so that
+// Flags are the output flags of a command: kubectl's without Go templates, which call methods by reflection, so that
 // the linker would keep all exported methods of all types.
 type Flags struct {
 	output   *pflag.Flag

@@ -26,11 +26,11 @@ import (
 type Site struct {
 	Status *status.Report
 	Infra  *v1alpha1.Infra
-	// Leases are those of the Infra.
+	// Leases are the Infra's leases.
 	Leases []*leases.Lease
 	// Cluster is the hosted cluster, without which no control-plane services are drawn.
 	Cluster *model.Cluster
-	// Registries are those of the release image.
+	// Registries are the release image's registries.
 	Registries []*registry.Registry
 	Test       *verify.Report
 	Diagnosis  *doctor.Diagnosis
@@ -261,7 +261,7 @@ func (g *Graph) addTargets(s *Site, site Object) {
 	if spec.InfraComponents.DNS.IsEnabled() {
 		lines := spec.NetworkConfig.DNSServers
 		if len(lines) == 0 {
-			lines = []string{"those of the nodes"}
+			lines = []string{"the nodes' resolvers"}
 		}
 		g.add(columnTargets, Node{ID: upstreamNode, Title: "upstream resolvers", Lines: slices.Clone(lines), Objects: field("networkConfig.dnsServers")})
 	}

@@ -63,7 +63,7 @@ func HTML(w io.Writer, sites []*Site, version string, now time.Time) error {
 	return nil
 }
 
-// several returns a title, and an index of the sites with failures, their sections, and folded those of the others.
+// several returns a title, and an index of the sites with failures, their sections, and the folded sections of the others.
 func several(sections []*section) (string, part) {
 	var index, failed, good parts
 	for i, s := range sections {

@@ -178,7 +178,7 @@ func TestPageDoesNotHideWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// fill replaces all texts in a value, except those of enumerations.
+// fill replaces all texts in a value, except enumerations.
 func fill(v reflect.Value, text string) {
 	switch v.Kind() { //nolint:exhaustive // others have no texts
 	case reflect.Pointer:

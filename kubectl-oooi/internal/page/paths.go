@@ -132,7 +132,7 @@ func (g *Graph) addFindings(s *Site) {
 	}
 }
 
-// paint makes the state of a node at least as severe, and that of the edges to it if it is a target.
+// paint makes the state of a node at least as severe, and also the edges to it if it is a target.
 func (g *Graph) paint(id string, state State, label string) {
 	n := g.node(id)
 	if n == nil {

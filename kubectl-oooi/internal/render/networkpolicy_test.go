@@ -157,7 +157,7 @@ func (all policies) open(t *testing.T, from, to *pod, protocol corev1.Protocol) 
 }
 
 // TestReachablePorts checks all ports of all pods. Ports that it does not list are closed, among them DHCP's and
-// those of Envoy's admin interface.
+// the ports of Envoy's admin interface.
 func TestReachablePorts(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
@@ -283,7 +283,7 @@ func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	}
 }
 
-// TestProxyReachesPublishedServices evaluates the policies that HyperShift writes for each publishing strategy with those of setup. The pods
+// TestProxyReachesPublishedServices evaluates the policies that HyperShift and setup write for each publishing strategy. The pods
 // have the labels that the Services select.
 func TestProxyReachesPublishedServices(t *testing.T) {
 	objects := example(t)

@@ -16,7 +16,7 @@ type node struct {
 	forwarded bool
 	// open means that DNS forwards queries for missing names below, and for the name if it lacks records.
 	open     bool
-	records  []*model.Record // besides those of hosted clusters
+	records  []*model.Record // besides hosted clusters' records
 	wildcard *node           // of records
 	zone     string
 }

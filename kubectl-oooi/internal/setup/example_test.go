@@ -114,7 +114,7 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	text, err := built.AsYaml()
 	lab.Must(t, err)
 	if !bytes.Equal(text, plan.YAML) {
-		t.Error("the output of kustomize for the overlay differs from that of setup")
+		t.Error("the output of kustomize for the overlay differs from setup's")
 	}
 }
 

@@ -69,7 +69,7 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 				}
 			}
 			if found != 2 {
-				t.Errorf("%d Deployments, want those of control and ingress", found)
+				t.Errorf("%d Deployments, want control and ingress", found)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func daemonsOf(p *corev1.Pod) []string {
 	return list
 }
 
-// servingPods returns the site's pods, or those of control, that serve /problems.
+// servingPods returns the site's or control's pods that serve /problems.
 func (s *Site) servingPods(where Where) []*corev1.Pod {
 	if where == AtSystem {
 		return s.ControlPods()

@@ -39,7 +39,7 @@ type networks struct {
 // noView is the number of a network whose clients do not get a view.
 const noView = -1
 
-// commonNumber returns the number of a view in clients.common. Those of VLANs are not negative.
+// commonNumber returns the number of a view in clients.common. Numbers of VLANs are not negative.
 func commonNumber(i int) int { return noView - 1 - i }
 
 func (c *networks) add(prefix netip.Prefix, view int) {

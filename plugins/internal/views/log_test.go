@@ -29,7 +29,7 @@ func capture(t *testing.T, debug bool) *bytes.Buffer {
 	return &buf
 }
 
-// TestLogLines compares lines with a golden file: of each level; with keys, of which those of the logger come first and are not shared;
+// TestLogLines compares lines with a golden file: of each level; with keys, of which the logger's come first and are not shared;
 // with groups, which are flat; and with values that must be quoted, and with percent signs, which must not be formatted.
 func TestLogLines(t *testing.T) {
 	buf := capture(t, true)

@@ -161,7 +161,7 @@ func TestReload(t *testing.T) {
 					t.Errorf("%d leases are held, want 1", len(r.leases))
 				}
 				if got := r.running(); len(got) != 1 || got[0] != store {
-					t.Errorf("%d stores run, want only that of the first load", len(got))
+					t.Errorf("%d stores run, want only the first load's", len(got))
 				}
 				awaitSnapshot(t, used)
 				if n := used.store.Status().Builds; n != 1 {

@@ -73,7 +73,7 @@ func answerFor(t *Table, client, cluster string) string {
 	return text
 }
 
-// twoVLANs returns the objects of two hosted clusters, each on a VLAN of its own.
+// twoVLANs returns the objects of two hosted clusters, each on a separate VLAN.
 func twoVLANs() *model.Objects {
 	in := &model.Objects{}
 	addHostedCluster(in, "blue", "10.96.0.10")

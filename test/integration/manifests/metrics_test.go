@@ -40,7 +40,7 @@ func read(t *testing.T, file string) []byte {
 // description matches the text of a prometheus.Desc, from which name and labels cannot be read otherwise.
 var description = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}\}$`)
 
-// registered returns the labels of each metric of the daemons, by the metric's name. Those of packages that tests cannot import are
+// registered returns the labels of each metric of the daemons, by the metric's name. Metrics of packages that tests cannot import are
 // read from the source; not from a running daemon, because many metrics appear only after a failure.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package ovn_test runs the daemons on OVN nodes, with ports that are configured like those of pods on an
+// Package ovn_test runs the daemons on OVN nodes, with ports that are configured like ports of pods on an
 // OVN-Kubernetes localnet. The pods are those that kubectl oooi setup renders.
 package ovn_test
 

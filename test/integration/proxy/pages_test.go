@@ -132,7 +132,7 @@ func (s *site) testTrafficByName(t *testing.T) {
 
 var seriesLine = regexp.MustCompile(`(?m)^(\w+\{.*\}) (\S+)$`)
 
-// series returns the values of the series that Prometheus reads from Envoy, without those of histograms, which Envoy has
+// series returns the values of the series that Prometheus reads from Envoy, without histograms, which Envoy has
 // only after the first value.
 func (s *site) series(t *testing.T) map[string]float64 {
 	t.Helper()

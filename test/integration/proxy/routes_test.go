@@ -170,7 +170,7 @@ func (s *site) testListeners(t *testing.T) {
 	for line := range strings.Lines((*lab.Namespace)(nil).Run(t, "ss", "-Hltn")) {
 		l, err := netip.ParseAddrPort(strings.Fields(line)[3])
 		if err != nil || l.Addr().IsUnspecified() {
-			t.Errorf("a socket listens on all addresses, including those of the VLAN: %s", line)
+			t.Errorf("a socket listens on all addresses, including VLAN addresses: %s", line)
 		}
 		if l.Addr() == netip.MustParseAddr(s.IP(3)) || l.Addr() == netip.MustParseAddr(s.net6+"3") {
 			vlan = append(vlan, l.String())

@@ -21,7 +21,7 @@ import (
 // crdDir has the generated CRDs.
 const crdDir = "../../../manifests/crds"
 
-// minimumKubernetes is the oldest API server version that accepts the CRDs: that of OpenShift 4.17.
+// minimumKubernetes is the oldest API server version that accepts the CRDs: OpenShift 4.17's.
 const minimumKubernetes = "1.30"
 
 func TestCRDsAreAcceptedByTheOldestKubernetes(t *testing.T) {

@@ -36,7 +36,7 @@ func constraint(t *testing.T, name string) *securityv1.SecurityContextConstraint
 	return c
 }
 
-// pods returns the pods that setup prints for the example and for a standalone ProxyServer, and that of xdsd
+// pods returns the pods that setup prints for the example and for a standalone ProxyServer, and the pod of xdsd
 // ingress, by workload name.
 func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()

@@ -216,7 +216,7 @@ func (r *review) user(path string, user *int64) {
 	case securityv1.RunAsUserStrategyMustRunAsRange:
 		first, last := r.namespace.FirstUser, r.namespace.LastUser
 		if strategy.UIDRangeMin != nil || strategy.UIDRangeMax != nil {
-			r.report("SecurityContextConstraints.runAsUser", "a range of its own is not evaluated")
+			r.report("SecurityContextConstraints.runAsUser", "a separate range is not evaluated")
 		}
 		if user != nil && (*user < first || *user > last) {
 			r.report(path, "%d is not in %d-%d", *user, first, last)

@@ -43,7 +43,7 @@ xdsd_ads_streams{proxy="ns/one"} 1
 `
 	lab.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(want), names...))
 	if n, err := testutil.GatherAndCount(registry, "xdsd_ads_ack_seconds"); err != nil || n != 2 {
-		t.Errorf("latencies of %d types, want those of clusters and endpoints: %v", n, err)
+		t.Errorf("latencies of %d types, want clusters and endpoints: %v", n, err)
 	}
 	s.Delete(tenant)
 	if n, err := testutil.GatherAndCount(registry, names...); err != nil || n != 0 {

@@ -37,7 +37,7 @@ func proxy() *model.ProxyServer {
 }
 
 // TestProblemsOfBackends runs the transcript testdata/problems.txt: a line has the number of probes of each endpoint, and the endpoints, as
-// UPSTREAM ADDRESS [FAULT ...], separated by ";". A fault with "/" is that of the last probe, after those with the one before. The output are
+// UPSTREAM ADDRESS [FAULT ...], separated by ";". A fault with "/" belongs to the last probe, the faults before it to the previous one. The output are
 // the problems with their remedies.
 func TestProblemsOfBackends(t *testing.T) {
 	vlan := &problem.VLAN{

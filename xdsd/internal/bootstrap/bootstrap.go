@@ -73,7 +73,7 @@ func (b *builder) bootstrap() *bootstrapv3.Bootstrap {
 			CdsConfig: source,
 			LdsConfig: source,
 		},
-		// The names of these resources cannot conflict with those of xdsd: its clusters have a slash in their names, and its
+		// The names of these resources cannot conflict with xdsd's: its clusters have a slash in their names, and its
 		// listeners are named port-N.
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 			Clusters:  []*clusterv3.Cluster{b.xdsdCluster(), cluster("admin", b.AdminSocket)},

@@ -23,7 +23,7 @@ const (
 
 // Config is the input of YAML and Args.
 type Config struct {
-	// NodeID is the node.id of this Envoy, unique among those of the ProxyServer: the name of its pod. Required.
+	// NodeID is the node.id of this Envoy, unique in the ProxyServer: the name of its pod. Required.
 	NodeID string
 	// ProxyServer is the ProxyServer whose configuration this Envoy gets. Its namespace/name is the node.cluster.
 	// Required.
@@ -40,7 +40,7 @@ type Config struct {
 	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
 	// NodeAddresses are the addresses from which the kubelet of this node may connect to the health port. They and
-	// loopback have connections of their own there.
+	// loopback have separate connections there.
 	NodeAddresses []netip.Addr
 	// MetricsPort is the port of MetricsAddresses for metrics. The default is DefaultMetricsPort. That for health is as much
 	// higher as DefaultHealthPort is.

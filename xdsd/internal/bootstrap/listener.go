@@ -31,8 +31,8 @@ func (b *builder) metricsListener() *listenerv3.Listener {
 }
 
 // healthListener returns the listener for probes of the kubelet and of xdsd hold. No NetworkPolicy admits other clients. Where
-// NetworkPolicies are not enforced, others can use up only their own connections: those of the node and loopback have a limit of
-// their own. Envoy has no limit for each address, and the kernel's (sourcelimit) needs a capability.
+// NetworkPolicies are not enforced, others can use up only their own connections: the node and loopback have a separate limit.
+// Envoy has no limit for each address, and the kernel's (sourcelimit) needs a capability.
 func (b *builder) healthListener() *listenerv3.Listener {
 	live := &routev3.Route{
 		Match:  match("/healthz"),

@@ -118,7 +118,7 @@ func (s *site) applyCluster(components string) {
 	s.cp.MustApply(s, site.Namespaces(), site.HostedCluster().YAML(), site.ProxyServer("spec: {networkConfig: {serverIP: 192.0.2.3}}"),
 		site.Infra("spec: {infraComponents: {dhcp: null, dns: null, proxy: null}}", "spec: {infraComponents: {"+components+"}}"),
 		lab.Service(s.namespace, "demo-proxy", 443), lab.Service(site.ControlPlaneNamespace(), "kube-apiserver", 6443))
-	s.Cleanup(func() { // their names must not conflict with those of the next test
+	s.Cleanup(func() { // their names must not conflict with names of the next test
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), 30*time.Second)
 		defer cancel()
 		for _, o := range []client.Object{&v1alpha1.ProxyServer{}, &v1alpha1.Infra{}} {
@@ -219,7 +219,7 @@ func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
 		t.Helper()
 		c := meta.FindStatusCondition(proxy.Status.Conditions, ready)
 		if c.Status != metav1.ConditionTrue || c.ObservedGeneration != generation || proxy.Status.ObservedGeneration != generation || !c.LastTransitionTime.Equal(&since) {
-			t.Errorf("the status is %+v, want that of generation %d", proxy.Status, generation)
+			t.Errorf("the status is %+v, want the status of generation %d", proxy.Status, generation)
 		}
 	}
 	change("debug")

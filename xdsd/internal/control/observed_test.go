@@ -177,7 +177,7 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 		}
 		return podReport{known: true, vlan: view}
 	}
-	pods := []corev1.Pod{ // each of its own StatefulSet
+	pods := []corev1.Pod{ // each of another StatefulSet
 		testPod("proxy-198-18-50-17-0", v1alpha1.ComponentProxy, time.Hour), testPod("proxy-198-18-50-27-0", v1alpha1.ComponentProxy, time.Hour),
 		testPod("dns-0", v1alpha1.ComponentDNS, time.Hour), // on the network of the first one
 	}

@@ -140,7 +140,7 @@ func TestEachKindIsWatchedOnce(t *testing.T) {
 }
 
 // TestStatusIsOfTheGenerationOfTheModel delays the watches that the model is built from. Meanwhile no status may claim
-// to be that of a newer spec.
+// to belong to a newer spec.
 func TestStatusIsOfTheGenerationOfTheModel(t *testing.T) {
 	s := newSite(t)
 	s.applyCluster("proxy: {serverIP: 192.0.2.3}")

@@ -149,7 +149,7 @@ func (t *translator) rateLimit(listener string, rate uint32) []*listenerv3.Liste
 // sentinelName is a name that cannot exist (RFC 6761 section 6.4).
 const sentinelName = "sentinel.invalid"
 
-// sentinelChain is the name of the filter chain of sentinelName. Those of routes contain a space and a slash.
+// sentinelChain is the name of the filter chain of sentinelName. Chains of routes have names that contain a space and a slash.
 const sentinelChain = "sentinel"
 
 // sentinel returns a filter chain that every TLS listener has. Envoy would replace a listener without filter chains

@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestMemoryOfRoutes checks that 1,000 routes, each with a backend of its own, cost Envoy less than 100 MB, and that the
+// TestMemoryOfRoutes checks that 1,000 routes, each with a separate backend, cost Envoy less than 100 MB, and that the
 // number of series depends on the routes as documented in docs/reference/metrics.md.
 func TestMemoryOfRoutes(t *testing.T) {
 	p := startProxy(t, 4)

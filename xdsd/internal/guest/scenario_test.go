@@ -88,7 +88,7 @@ func (h *hosted) must(err error) {
 	lab.Must(h, err)
 }
 
-// groups are the API groups and versions of kinds; that of the others is MetalLB's.
+// groups are the API groups and versions of kinds; all others are in MetalLB's group.
 var groups = map[string]string{
 	"Namespace": "v1", "OperatorGroup": "operators.coreos.com/v1", "Subscription": "operators.coreos.com/v1alpha1",
 	"ClusterServiceVersion": "operators.coreos.com/v1alpha1", "Role": "rbac.authorization.k8s.io/v1",

@@ -159,7 +159,7 @@ func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress
 	}
 }
 
-// TestReferencesFindServices compares Services and VirtualIngresses that are found through the index with those of a
+// TestReferencesFindServices compares Services and VirtualIngresses that are found through the index with the result of a
 // search through all objects.
 func TestReferencesFindServices(t *testing.T) {
 	labelSets := []map[string]v1alpha1.LabelValue{

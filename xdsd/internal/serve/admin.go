@@ -59,7 +59,7 @@ var statusStats = `^(cluster\..*\.(` + strings.Join(append(slices.Sorted(maps.Ke
 	`listener\..*\.(` + portLimitStat + `|` + totalLimitStat + `)|listener_local_ratelimit\..*\.rate_limited|` + heapFullStat + `)$`
 
 // read returns the number of endpoints that Envoy considers healthy, by envoy.StatName of the cluster, and counters since Envoy
-// started. One that is missing is 0. That of the limit of the heap is -1 while Envoy accepts no connections.
+// started. One that is missing is 0. The counter of the heap's limit is -1 while Envoy accepts no connections.
 func (a *Admin) read(ctx context.Context) (healthy map[string]int32, counters map[counter]int64, err error) {
 	healthy, counters = map[string]int32{}, map[counter]int64{}
 	err = a.stats(ctx, "usedonly", statusStats, func(name string, value int64) {

@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 				})
 			}
 		})
-		t.Cleanup(func() { // after those of the connections
+		t.Cleanup(func() { // after the cleanups of connections
 			_ = l.Close()
 			serving.Wait()
 		})

@@ -79,7 +79,7 @@ func (s *Store) acquireSlot(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// Put implements store.Store. It updates a Lease only if UID and resource version are those of the binding.
+// Put implements store.Store. It updates a Lease only if UID and resource version are the binding's.
 func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	done, err := s.acquireSlot(ctx)
 	if err != nil {

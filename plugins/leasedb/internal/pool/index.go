@@ -178,7 +178,7 @@ func (p *Pool) permitted(c Client, a netip.Addr) bool {
 	return ok || a == c.Reserved
 }
 
-// inForce reports whether a binding currently entitles the client to its address. That of a VM does so outside of the
+// inForce reports whether a binding currently entitles the client to its address. A VM's binding does so outside of the
 // ranges, too, unless the address is reserved for another VM.
 func (p *Pool) inForce(c Client, e *entry) bool {
 	b, now := e.binding, p.Clock.Now()

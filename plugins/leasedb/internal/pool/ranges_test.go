@@ -38,7 +38,7 @@ func TestRanges(t *testing.T) {
 			}
 			for _, beside := range []netip.Addr{a.Prev(), a.Next()} {
 				if n, ok := all.Number(beside); ok && all.Addr(n) != beside {
-					t.Errorf("the number of %v is that of %v", beside, all.Addr(n))
+					t.Errorf("%v and %v have the same number", beside, all.Addr(n))
 				}
 			}
 		}

@@ -132,7 +132,7 @@ func (s *scenario) client(name string) *pool.Client {
 	return c
 }
 
-// address returns the address that a text contains, or that a client has; without a text that of the first client.
+// address returns the address that a text contains, or that a client has; without a text, the first client's.
 func (s *scenario) address(args []string) netip.Addr {
 	text := args[min(1, len(args)-1)]
 	if a, err := netip.ParseAddr(text); err == nil {
