@@ -288,7 +288,7 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 func TestCheckCorefile(t *testing.T) {
 	for _, tc := range []struct{ name, plugin, wantErr string }{
 		{"a valid Corefile", "view vlan", ""},
-		{"a property without its value", "view", "view: want NAME"},
+		{"a property without its value", "view", "view: must have arguments NAME"},
 		{"an unknown property", "vue vlan", "vue"},
 	} {
 		file := filepath.Join(t.TempDir(), "Corefile")

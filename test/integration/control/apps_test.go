@@ -22,7 +22,7 @@ func TestAppsIngressLifecycle(t *testing.T) {
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "install it there")
 	lab.Must(t, n.Hosted.InstallCRDs(t.Context(), lab.MetalLB))
-	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool")
+	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "the hosted cluster lacks an IPAddressPool")
 	lab.Must(t, n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: tenant.Class}))
 	n.ApplyPool("192.0.2.200/32")
 	n.Await(tenant.Ready, "", "", "192.0.2.200")

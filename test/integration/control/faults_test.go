@@ -52,7 +52,7 @@ func TestRejectedKubeconfigs(t *testing.T) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/true", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
 		}), rejected, "exec"},
 		{"invalid YAML", []byte("]["), rejected, "invalid kubeconfig"},
-		{"no data", nil, missing, "has no key"},
+		{"no data", nil, missing, "lacks key"},
 		{"other CA", edit(good, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CertificateAuthorityData = tenants.Management.Get(t).CA()
 		}), rejected, "does not trust the certificate"},

@@ -47,9 +47,9 @@ func (s *site) testAdminPages(t *testing.T) {
 	for path, want := range map[string]string{
 		"/logging?nosuch=debug":             "xdsd: reading /logging from Envoy: 400 Bad Request: error: unknown logger name\n",
 		"/stats?format=json&filter=[":       "xdsd: reading /stats from Envoy: 400 Bad Request: ",
-		"/drain_listeners?graceful":         `xdsd: page "/drain_listeners?graceful": want one of `,
-		"/listeners/../quitquitquit":        `: want one of `,
-		"/runtime_modify?oooi.access_log=1": `: want one of `,
+		"/drain_listeners?graceful":         `xdsd: path "/drain_listeners?graceful": must be one of `,
+		"/listeners/../quitquitquit":        `: must be one of `,
+		"/runtime_modify?oooi.access_log=1": `: must be one of `,
 	} {
 		if out, err := admin(path); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: error %v, want %q, got\n%s", path, err, want, out)
