@@ -67,7 +67,7 @@ func pathGroup(r *Running) Group {
 			r.drop("upstream", "ip daddr "+upstreamResolver+" udp dport 53")
 			r.query("www.example.org.")
 		}},
-		{Name: "backend has no endpoint", Want: "PRX-012 fail", Says: "no ready endpoint", Break: func() {
+		{Name: "backend has no endpoint", Want: "PRX-012 fail", Says: "lacks a ready endpoint", Break: func() {
 			r.Add(lab.Service("clusters-demo", "extra", 443))
 			r.Patch(demoProxy, `{"spec": {"backends": [{"name": "extra", "hostname": "extra.example.com", "port": 443, "targetService": "extra", "targetPort": 443, "targetNamespace": "clusters-demo"}]}}`)
 		}},

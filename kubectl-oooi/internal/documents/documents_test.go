@@ -106,7 +106,7 @@ func TestReadErrorsContainFileAndDocument(t *testing.T) {
 		{"a duplicate key in a JSON value", `{"kind": "A"}` + "\n" + `{"kind": "B", "kind": "C"}`, "-, document 2: invalid YAML"},
 		{"JSON values after a comment", "# from jq\n{\"kind\": \"A\"}\n{\"kind\": \"B\"}\n", "-, document 1: invalid YAML after the first value"},
 		{"a document after the end of another one", "kind: A\n...\nkind: B\n", "-, document 1: invalid YAML after the first value"},
-		{"lines that end with CR", "kind: A\r---\rkind: B\r", "-, document 1: another document follows"},
+		{"lines that end with CR", "kind: A\r---\rkind: B\r", "-, document 1: a second document without a separator"},
 		{"UTF-16", "\xff\xfek\x00:\x00 \x00a\x00\n\x00-\x00-\x00-\x00\n\x00k\x00:\x00 \x00b\x00\n\x00", "-, document 1: invalid YAML after the first value"},
 		{"a list item that is not an object", "kind: List\nitems: [1]", "-, document 1:"},
 	} {
