@@ -97,7 +97,8 @@ func KeptProblems(daemon string, resources []ResourceStatus) []problem.Problem {
 	if evidence == nil {
 		return nil
 	}
-	return []problem.Problem{problem.Warned(problem.ObjectsKept, model.Ref{}, "%s uses objects that disappeared from the API server", daemon).WithEvidence(evidence...)}
+	kept := problem.Warned(problem.ObjectsKept, model.Ref{}, "%s uses objects that disappeared from the API server", daemon)
+	return []problem.Problem{kept.WithEvidence(evidence...)}
 }
 
 // SnapshotProblems returns the problem of a snapshot file that a daemon cannot write, by the error of the last write; none if

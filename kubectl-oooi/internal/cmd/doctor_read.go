@@ -119,8 +119,8 @@ func (d *diagnoser) load() (*site.Facts, []*site.Site, error) {
 	}
 	names := facts.Names(d.namespace, d.name)
 	if len(names) == 0 && d.name != "" {
-		return nil, nil, fmt.Errorf("Infra %[2]s/%[3]s not found in %[1]s; select the namespace with -n, or omit the name and use "+
-			"-A", d.flags.from, d.namespace, d.name)
+		const text = "Infra %s/%s not found in %s; select the namespace with -n, or omit the name and use -A"
+		return nil, nil, fmt.Errorf(text, d.namespace, d.name, d.flags.from) //nolint:staticcheck // a kind begins with a capital
 	}
 	return facts, sitesOf(facts, names), nil
 }

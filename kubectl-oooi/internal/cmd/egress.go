@@ -66,7 +66,7 @@ func (c *command) runEgress(ctx context.Context, f *output.Flags, name string) e
 	}
 	if len(pages) == 0 {
 		const none = "no DNS or proxy pods of Infra %s/%s found; 'kubectl oooi status %s' shows its components"
-		return fmt.Errorf(none, namespace, name, name) //nolint:staticcheck // a kind begins with a capital
+		return fmt.Errorf(none, namespace, name, name)
 	}
 	vms, err := vmsByAddress(ctx, r, namespace, name)
 	if err != nil {

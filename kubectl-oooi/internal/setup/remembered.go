@@ -241,10 +241,10 @@ func Older(a, b string) bool {
 }
 
 // stampVersion sets AnnotationVersion on the plan's shared CRDs and Deployments.
-func (p *Plan) stampVersion(version string) {
+func (p *Plan) stampVersion(pluginVersion string) {
 	for _, o := range p.Objects {
 		if kind := o.GetKind(); (kind == "CustomResourceDefinition" || kind == "Deployment") && p.shared(o) {
-			_ = unstructured.SetNestedField(o.Object, version, "metadata", "annotations", AnnotationVersion) // rendered as a map
+			_ = unstructured.SetNestedField(o.Object, pluginVersion, "metadata", "annotations", AnnotationVersion) // rendered as a map
 		}
 	}
 }

@@ -87,9 +87,9 @@ func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *cor
 // isServiceAnnounced reports whether a node announces the Service's address. reported is false if MetalLB does not report
 // announcements.
 func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced, reported bool) {
-	labels := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
+	ofService := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
-		list, err := c.list(ctx, kind, labels)
+		list, err := c.list(ctx, kind, ofService)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
