@@ -443,7 +443,7 @@ func (s *site) refusals(checkout, key string) {
 		}
 	}
 	refused("releases require a signature", "-version", version)
-	refused("does not have the tag v0.8.0", "-version", "v0.8.0", "-key", key)
+	refused("lacks tag v0.8.0", "-version", "v0.8.0", "-key", key)
 	worktree := filepath.Join(s.TempDir(), "worktree")
 	s.run(checkout, nil, "git", "worktree", "add", "--quiet", worktree)
 	if err := s.TryBuild(s.T, worktree, s.TempDir(), "-version", version, "-key", key); err == nil || !strings.Contains(err.Error(), "build in a clone") {
