@@ -168,7 +168,7 @@ func (r *release) signatures(what partial.Describable, provenance []byte) ([]v1.
 func resolve(ctx context.Context, image string) (string, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return "", fmt.Errorf("Envoy image: %w", err)
+		return "", fmt.Errorf("reading the Envoy image: %w", err)
 	}
 	if _, ok := ref.(name.Digest); ok {
 		return image, nil
