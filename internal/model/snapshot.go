@@ -120,6 +120,14 @@ func (s Scope) includesBackends(namespace string) bool {
 	})
 }
 
+// IncludesServices reports whether all Services of a namespace are in scope.
+func (s Scope) IncludesServices(namespace string) bool {
+	return s.includesBackends(namespace) || slices.Contains(s.ServiceNamespaces, namespace) || slices.ContainsFunc(s.Infras, func(key string) bool {
+		of, _, _ := strings.Cut(key, "/")
+		return of == namespace
+	})
+}
+
 // hasInfras reports whether any Infra can be in scope.
 func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || !s.Closed() }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 )
 
@@ -326,25 +325,12 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// readAnswers adds the namespaces of the Services in answers to the source. Without hostedcluster, it reads all namespaces.
+// readAnswers adds the namespaces of the Services in answers to the source, unless it reads their Services anyway.
 func (cfg *Config) readAnswers() {
 	scope := &cfg.Source.Scope
-	if len(scope.HostedClusters) == 0 {
-		return
-	}
-	read := map[string]bool{}
-	for _, key := range scope.Infras {
-		namespace, _, _ := strings.Cut(key, "/")
-		read[namespace] = true
-	}
-	for _, key := range scope.HostedClusters {
-		namespace, name, _ := strings.Cut(key, "/")
-		read[model.ControlPlaneNamespace(namespace, name)] = true
-	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Answers)) {
-		namespace, _, _ := strings.Cut(cfg.Answers[name].Service, "/")
-		if namespace != "" && !read[namespace] {
-			read[namespace] = true
+		namespace, _, isService := strings.Cut(cfg.Answers[name].Service, "/")
+		if isService && !scope.IncludesServices(namespace) {
 			scope.ServiceNamespaces = append(scope.ServiceNamespaces, namespace)
 		}
 	}
