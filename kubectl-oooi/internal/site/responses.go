@@ -106,16 +106,6 @@ func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	return response, err
 }
 
-// RequestProblems requests the problems of a pod's daemons, and returns a Response for each, which records failed requests. It returns
-// nil if the pod lacks an address or is being deleted.
-func RequestProblems(ctx context.Context, clients *kubernetes.Clientset, pod *corev1.Pod) []*Response {
-	var list []*Response
-	for _, container := range daemonsOf(pod) {
-		list = append(list, requestProblems(ctx, clients, responseKey{pod.Namespace, pod.Name, container}))
-	}
-	return list
-}
-
 // requestProblems requests /problems from a container. The Response records a failed request.
 func requestProblems(ctx context.Context, clients *kubernetes.Clientset, key responseKey) *Response {
 	a := &Response{Namespace: key.Namespace, Pod: key.Pod, Container: key.Container}
