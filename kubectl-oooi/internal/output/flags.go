@@ -115,7 +115,7 @@ func (f *Flags) Check() error {
 	}
 	if _, err := f.printer(); err != nil {
 		if genericclioptions.IsNoCompatiblePrinterError(err) {
-			return fmt.Errorf("--output %q: want one of %s", f.format, strings.Join(f.formats(), ", "))
+			return fmt.Errorf("--output %q: must be one of %s", f.format, strings.Join(f.formats(), ", "))
 		}
 		return fmt.Errorf("--output %q: %w", f.format, err)
 	}
