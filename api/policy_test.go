@@ -13,7 +13,7 @@ func TestHardeningPolicy(t *testing.T) {
 	block := regexp.MustCompile("(?s)```yaml\n(   apiVersion: [^\n]*\n   kind: ValidatingAdmissionPolicy\n.*?)```").
 		FindSubmatch(read(t, "../docs/how-to/harden.md"))
 	if block == nil {
-		t.Fatal("docs/how-to/harden.md has no ValidatingAdmissionPolicy")
+		t.Fatal("docs/how-to/harden.md lacks a ValidatingAdmissionPolicy")
 	}
 	policy := []byte(strings.ReplaceAll("\n"+string(block[1]), "\n   ", "\n"))
 	refusal := func(kind, spec string) string {
@@ -27,7 +27,7 @@ func TestHardeningPolicy(t *testing.T) {
 	lab.Must(t, cp.ApplyYAML(t.Context(), policy))
 	defer func() {
 		lab.Must(t, cp.DeleteYAML(t.Context(), policy))
-		lab.Await(t, "the policy to have no effect", func() string { return refusal("Infra", wide) })
+		lab.Await(t, "the policy to be deleted", func() string { return refusal("Infra", wide) })
 	}()
 	lab.Poll(t, "the policy to take effect", func() bool { return refusal("Infra", wide) != "" })
 
