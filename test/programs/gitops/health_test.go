@@ -1,4 +1,4 @@
-// Package gitops_test evaluates the health checks of docs/how-to/gitops.md and docs/how-to/fleets.md as Flux and Argo CD do.
+// Package gitops_test evaluates the health checks of docs/how-to/gitops.md as Flux and Argo CD do.
 package gitops_test
 
 import (
@@ -45,37 +45,30 @@ func (s healthState) object() map[string]any {
 	return object
 }
 
-// documented decodes the block of a page that contains a match of a regular expression.
-func documented(t *testing.T, page, has string, into any) {
+// documented decodes the block of the page that contains a match of a regular expression.
+func documented(t *testing.T, has string, into any) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/how-to/" + page)
+	text, err := os.ReadFile("../../../docs/how-to/gitops.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	block := regexp.MustCompile("(?s)```yaml\n((?:[^`]*\n)??" + has + ".*?)```").FindSubmatch(text)
 	if block == nil {
-		t.Fatalf("docs/how-to/%s has no block with %s", page, has)
+		t.Fatalf("docs/how-to/gitops.md has no block with %s", has)
 	}
 	if err := yaml.Unmarshal(block[1], into); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestFluxHealthChecks evaluates the expressions of the pages.
+// TestFluxHealthChecks evaluates the expressions of the page.
 func TestFluxHealthChecks(t *testing.T) {
-	for _, page := range []string{"gitops.md", "fleets.md"} {
-		t.Run(page, func(t *testing.T) { checkFluxExpressions(t, page) })
-	}
-}
-
-func checkFluxExpressions(t *testing.T, page string) {
-	t.Helper()
 	var kustomization struct {
 		Spec struct {
 			HealthCheckExprs []struct{ Kind, InProgress, Current string } `json:"healthCheckExprs"`
 		} `json:"spec"`
 	}
-	documented(t, page, `  healthCheckExprs:`, &kustomization)
+	documented(t, `  healthCheckExprs:`, &kustomization)
 	env, err := cel.NewEnv(cel.Variable("metadata", cel.DynType), cel.Variable("status", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +102,7 @@ func checkFluxExpressions(t *testing.T, page string) {
 		}
 	}
 	if !slices.Equal(kinds, []string{"Infra", "ProxyServer"}) {
-		t.Errorf("docs/how-to/%s has checks for %v", page, kinds)
+		t.Errorf("docs/how-to/gitops.md has checks for %v", kinds)
 	}
 }
 
@@ -117,7 +110,7 @@ func checkFluxExpressions(t *testing.T, page string) {
 // result is a table.
 func TestArgoCDHealthCheck(t *testing.T) {
 	var configMap struct{ Data map[string]string }
-	documented(t, "gitops.md", `data:\n  resource\.customizations\.health`, &configMap)
+	documented(t, `data:\n  resource\.customizations\.health`, &configMap)
 	script := configMap.Data["resource.customizations.health.hostedcluster.densityops.com_Infra"]
 	for _, state := range healthStates {
 		vm := lua.NewState()
