@@ -69,10 +69,12 @@ func (c *command) runImages(registry, format string) error {
 		switch format {
 		case formatDigestMirrors:
 			if registry == "" || !strings.Contains(image, "@") {
-				return fmt.Errorf("--output %s requires --%s, and images by digest, as in releases of this plugin: %s", format, setup.FlagRegistry, image)
+				return fmt.Errorf("--output %s requires --%s, and images by digest, as in the plugin of a release or snapshot: %s", format, setup.FlagRegistry, image)
 			}
 			repository := setup.Repository(image)
-			fmt.Fprintf(&text, "  - source: %s\n    mirrors:\n    - %s\n", repository, setup.MirroredImage(repository, registry))
+			if mirror := setup.MirroredImage(repository, registry); mirror != repository { // else a snapshot's image, which is in the registry
+				fmt.Fprintf(&text, "  - source: %s\n    mirrors:\n    - %s\n", repository, mirror)
+			}
 		case formatImageSet:
 			fmt.Fprintf(&text, "  - name: %s\n", image)
 		default:
