@@ -23,24 +23,30 @@ func documented(t *testing.T, language, text string) string {
 	return ""
 }
 
-// TestRightsInTheDocumentation runs coredns with the rights of docs/how-to/plugins.md, with Infras, and without one with the page's
-// Corefile.
+// TestRightsInTheDocumentation runs coredns with the objects and the Corefile of docs/how-to/plugins.md, without Infras, and then with the
+// page's further right, for Infras.
 func TestRightsInTheDocumentation(t *testing.T) {
 	cp := management.Get(t)
-	demo := lab.Site{}
+	demo, rights := lab.Site{}, documented(t, "yaml", "name: dns-hcpviews")
 	cp.Create(t, blue.yaml(), demo.Namespaces(), demo.HostedCluster().YAML(), lab.Service("clusters", "demo-proxy", 6443, "spec: {clusterIP: 127.96.1.4}"),
-		documented(t, "yaml", "name: dns-hcpviews"))
+		rights, documented(t, "yaml", "kind: Deployment"))
 	kubeconfig, err := cp.UserKubeconfig("system:serviceaccount:clusters:dns")
 	lab.Must(t, err)
 	variables := map[string]string{"KUBECONFIG": kubeconfig, "SNAPSHOT": filepath.Join(t.TempDir(), "snapshot.json")}
-
 	const server = "bind 127.0.0.1\n ready 127.0.0.1:$READY\n prometheus 127.0.0.1:$METRICS\n"
-	c := startCoreDNS(t, ".:$DNS {\n"+server+"hcpviews {\n kubeconfig $KUBECONFIG\n }\n}\n", variables)
-	c.await(t, question{from: blueVM, name: "api.blue." + domain, want: blue.proxy}, question{from: pod, name: blue.routeHost(), want: blue.pod})
+	check := func(c *coredns) {
+		t.Helper()
+		if !c.isReady(t) {
+			t.Error("coredns is not ready")
+		}
+		if log := fmt.Sprint(c.Log); strings.Contains(log, "forbidden") {
+			t.Errorf("a request was denied: %s", log)
+		}
+	}
 
-	corefile := documented(t, "corefile", "source hosted")
+	corefile := documented(t, "corefile", "hostedcluster clusters/demo")
 	for _, change := range [][2]string{
-		{"example.com {\n", "example.com:$DNS {\n" + server}, {"    ready\n", ""},
+		{". {\n", ".:$DNS {\n" + server}, {"    ready\n", ""},
 		{"hcpviews {\n", "hcpviews {\n kubeconfig $KUBECONFIG\n"}, {"/var/lib/coredns/snapshot.json", "$SNAPSHOT"},
 		{"192.168.100.0/24", "127.50.0.0/24"}, {"10.128.0.0/14", "127.0.0.0/24"},
 	} {
@@ -49,16 +55,14 @@ func TestRightsInTheDocumentation(t *testing.T) {
 		}
 		corefile = strings.Replace(corefile, change[0], change[1], 1)
 	}
-	// The rights for the hosted cluster are in its kubeconfig: see TestAnswersAreCorrectDuringAPIServerOutages.
-	corefile = regexp.MustCompile(`(?s)    hcpapps \{.*?\}\n`).ReplaceAllString(corefile, "")
-	d := startCoreDNS(t, corefile, variables)
-	d.await(t, question{from: blueVM, name: "api.demo.example.com", want: "192.168.100.4"}, question{from: pod, name: "api.demo.example.com", want: "127.96.1.4"})
-	for _, server := range []*coredns{c, d} {
-		if !server.isReady(t) {
-			t.Error("coredns is not ready")
-		}
-		if log := fmt.Sprint(server.Log); strings.Contains(log, "forbidden") {
-			t.Errorf("a request was denied: %s", log)
-		}
-	}
+	c := startCoreDNS(t, corefile, variables)
+	c.await(t, question{from: blueVM, name: "api.demo.example.com", want: "192.168.100.4"}, question{from: pod, name: "api.demo.example.com", want: "127.96.1.4"})
+	check(c)
+
+	cp.Create(t, strings.NewReplacer("name: dns-hcpviews", "name: dns-infras", "rules:\n",
+		"rules:\n- {apiGroups: [hostedcluster.densityops.com], resources: [infras], verbs: [list, watch]}\n").
+		Replace(rights[strings.Index(rights, "---\n"):]))
+	c = startCoreDNS(t, ".:$DNS {\n"+server+"hcpviews {\n kubeconfig $KUBECONFIG\n }\n}\n", variables)
+	c.await(t, question{from: blueVM, name: "api.blue." + domain, want: blue.proxy}, question{from: pod, name: blue.routeHost(), want: blue.pod})
+	check(c)
 }
