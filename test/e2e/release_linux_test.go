@@ -321,6 +321,9 @@ func (d *disconnected) testKustomization(t *testing.T) {
 	d.binary = d.second.plugin
 	releasetest.Run(t, d.dir, nil, "tar", "-xzf", filepath.Join(d.second.dist, "oooi-manifests.tar.gz"))
 	lab.Must(t, os.WriteFile(filepath.Join(d.dir, "kustomization.yaml"), fmt.Appendf(nil, overlay, d.p.Registry, mirrored), 0o600))
+	for _, folder := range []string{"doctor", "ingress", "test"} {
+		d.kubectl(t, "kustomize", "oooi-manifests/"+folder)
+	}
 	d.kubectl(t, "apply", "-k", ".")
 	d.kubectl(t, "-n", "oooi-system", "rollout", "status", "deployment/oooi-control", "--timeout", "3m")
 	cluster := d.kubectl(t, "-n", "clusters", "get", "hostedcluster/demo", "-o", "yaml") + "---\n" +

@@ -266,7 +266,9 @@ func (r *release) writeManifests() ([]*chart, error) {
 	var kept []file
 	for _, f := range files {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(f.name, "oooi-manifests/"), "/")
-		if path.Ext(f.name) != ".yaml" || !slices.Contains([]string{"base", "crds", "doctor", "ingress", "monitoring"}, folder) {
+		// .json: the dashboard, which the kustomization of monitoring contains
+		if !slices.Contains([]string{".yaml", ".json"}, path.Ext(f.name)) ||
+			!slices.Contains([]string{"base", "crds", "doctor", "egress", "ingress", "monitoring", "test"}, folder) {
 			continue
 		}
 		kept = append(kept, f)
