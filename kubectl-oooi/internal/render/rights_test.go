@@ -96,8 +96,7 @@ func TestDocumentedTestsExist(t *testing.T) {
 	})
 	lab.Must(t, err)
 	for _, name := range []string{
-		"explanation/availability.md", "explanation/failover.md", "reference/floating-address.md", "reference/measurements.md",
-		"reference/openshift.md", "reference/ports.md", "reference/rights.md", "reference/security-tests.md",
+		"reference/floating-address.md", "reference/measurements.md", "reference/security-tests.md",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, "docs", name))
 		lab.Must(t, err)
