@@ -216,7 +216,7 @@ generate: ## Generate deepcopy functions, CRDs and docs/reference/api.md
 
 .PHONY: golden
 golden: ## Update the golden files; review the difference before you commit it
-	$(GO) test ./plugins/{hcpviews,hcpapps,internal/nametree} ./internal/{model,objects} ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,drift,setup,setup/rollout,cmd,status,resolve,routes,leases,doctor,verify,page} ./test/integration/manifests ./test/faults -update
+	$(GO) test ./plugins/{hcpviews,hcpapps,internal/nametree} ./internal/{model,objects,problem} ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,drift,setup,setup/rollout,cmd,status,resolve,routes,leases,doctor,verify,page} ./test/integration/manifests ./test/faults -update
 
 # install installs the packages $(1) or, without root, names those that are missing. Tests start NetworkManager
 # themselves, so the service is masked if the package was missing: it must not take over the host's interfaces.

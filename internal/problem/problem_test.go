@@ -2,6 +2,10 @@ package problem
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,21 +22,50 @@ func TestKindsAreDocumented(t *testing.T) {
 
 Problems are faults that oooi's daemons find, all the time: at themselves, at their clients and on the VLAN.
 Each daemon serves its list at ` + "`GET /problems`" + ` and in ` + "`/state`" + `. Control reads the lists, compares what the pods see on the VLAN,
-and makes the condition in the table false if a problem has severity ` + "`fail`" + `; the reason is the code of the problem.
-[Doctor](doctor.md) prints all problems.
+and makes the condition in the table false if a problem has [severity](doctor.md#results) ` + "`fail`" + `; the reason is the code of the
+problem. [Doctor](doctor.md) prints all problems, with remedies that may be more specific.
 
-| problem | condition | check | remedy |
-|---|---|---|---|
+| problem | severity | condition | check | remedy |
+|---|---|---|---|---|
 `)
+	page := regexp.MustCompile(`docs/reference/(\S+)\.md`)
 	for _, k := range Kinds {
 		condition := ""
 		if k.Condition != "" {
 			condition = "`" + k.Condition + "`"
 		}
 		parts := strings.Split(k.Check, "-")
-		fmt.Fprintf(&b, "| `%s` | %s | [%s](doctor-%s.md#%s) | %s |\n", k.Code, condition, k.Check, strings.ToLower(parts[1]), strings.ToLower(k.Check), k.Remedy)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | [%s](doctor-%s.md#%s) | %s |\n", k.Code, k.Severity, condition, k.Check, strings.ToLower(parts[1]),
+			strings.ToLower(k.Check), page.ReplaceAllString(k.Remedy, "[$1]($1.md)"))
 	}
 	golden.Check(t, "../../docs/reference/problems.md", b.String())
+}
+
+// TestSeveritiesAreDocumented compares the severities of the kinds with the calls of Failed and Warned.
+func TestSeveritiesAreDocumented(t *testing.T) {
+	call := regexp.MustCompile(`problem\.(Fail|Warn)ed\(problem\.(\w+)`)
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && entry.Name() != "..":
+			return fs.SkipDir
+		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if k := Code(m[2]).Kind(); !strings.Contains(string(k.Severity), strings.ToLower(m[1])) {
+				t.Errorf("%s: a problem %s with severity %s, which its kind does not have", path, k.Code, strings.ToLower(m[1]))
+			}
+		}
+		return err
+	})
+	if err != nil || found < len(Kinds) {
+		t.Errorf("found %d calls: %v", found, err)
+	}
 }
 
 func TestCodesHaveOneKind(t *testing.T) {

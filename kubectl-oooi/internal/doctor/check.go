@@ -115,6 +115,9 @@ func (f Finding) withEvidence(evidence ...string) Finding {
 	return f
 }
 
+// DocsPage returns the name of the check's page in docs/reference. Checks with the same prefix share a page.
+func (c *Check) DocsPage() string { return "doctor-" + strings.ToLower(c.Prefix()) + ".md" }
+
 // Docs returns the URL of the documentation of a check.
 func (c *Check) Docs() string {
 	return "https://github.com/densityops/oooi/blob/main/docs/reference/" + c.DocsPage() + "#" + strings.ToLower(c.Code)

@@ -133,6 +133,9 @@ func TestRootIsFirst(t *testing.T) {
 			}
 			output = append(output, fmt.Sprintf("%s %s: %s", r.Code, r.Status, r.Title))
 			for _, f := range r.Findings {
+				if !hasSeverity(r.Code, f.Severity) {
+					t.Errorf("%s: a finding with severity %s is not documented", r.Code, f.Severity)
+				}
 				output = append(output, strings.Split(fmt.Sprintf("%s: %s; remedy: %s", f.Object, f.Message, f.Remedy), "\n")...)
 				output = append(output, f.Evidence...)
 			}
@@ -334,6 +337,14 @@ func TestChecksAreComplete(t *testing.T) {
 			t.Errorf("check %s %q is incomplete or exists twice", c.Code, c.Title)
 		}
 		seen[c.Code] = true
+		if !slices.ContainsFunc(problem.Kinds, func(k problem.Kind) bool { return k.Check == c.Code }) && faults[c.Code] == nil {
+			t.Errorf("no finding of %s is documented", c.Code)
+		}
+	}
+	for code := range faults {
+		if !seen[code] {
+			t.Errorf("findings of %s are documented, which does not exist", code)
+		}
 	}
 	for _, k := range problem.Kinds {
 		if !seen[k.Check] || k.Remedy == "" {

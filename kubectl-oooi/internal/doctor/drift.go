@@ -25,7 +25,7 @@ var objectsAsRendered = Check{
 	requested: func(s *Site) bool { return s.drift != nil || s.undrifted != "" },
 	About: "doctor applies setup's objects as a server-side dry run, and prints the fields that would change, with the client that " +
 		"set them. Fields that other clients add are ignored. The check is skipped if the user may not patch the objects, and does not run for " +
-		"more than ten sites at once.",
+		"more than ten Infras at once.",
 }
 
 // forceRemedy is the remedy for fields that other clients have set.
