@@ -30,6 +30,12 @@ type InfraSpec struct {
 	// Egress are the names outside of the cluster that VMs can connect to through the proxy. Absent: none.
 	// +optional
 	Egress *Egress `json:"egress,omitempty"`
+
+	// NodePlacement selects the nodes of all pods of the Infra, among them the short-lived ones of checks and tests. All
+	// of these nodes must have the VLAN. Absent: any node. Rolls every component.
+	// +optional
+	// +structType=atomic
+	NodePlacement *NodePlacement `json:"nodePlacement,omitempty"`
 }
 
 // NetworkConfig describes a VLAN.

@@ -15,6 +15,7 @@ const (
 // ProxyServerSpec describes one SNI proxy: its place on the VLAN and its routes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || has(self.infraRef)",message="perSource needs an Infra whose proxy has instances",fieldPath=".limits.perSource",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="!has(self.nodePlacement) || !has(self.infraRef)",message="set spec.nodePlacement of the Infra, which places all of its pods",fieldPath=".nodePlacement",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="has(self.infraRef) || (has(self.backends) && size(self.backends) > 0)",message="needs backends, or an infraRef to derive them from",fieldPath=".backends",reason=FieldValueRequired
 type ProxyServerSpec struct {
 	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take precedence over
@@ -38,6 +39,12 @@ type ProxyServerSpec struct {
 	// Absent: none.
 	// +optional
 	Egress *Egress `json:"egress,omitempty"`
+
+	// NodePlacement selects the nodes of a proxy without an Infra. All of these nodes must have the VLAN. Absent: any
+	// node. Rolls the proxy.
+	// +optional
+	// +structType=atomic
+	NodePlacement *NodePlacement `json:"nodePlacement,omitempty"`
 
 	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: the image of setup's release. Rolls the
 	// proxy.
