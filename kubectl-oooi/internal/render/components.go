@@ -124,6 +124,9 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
 	}}}}
+	if placement := in.Infra.Spec.NodePlacement; placement != nil {
+		spec.NodeSelector, spec.Tolerations = placement.Selector(), placement.Tolerations
+	}
 	labels["app.kubernetes.io/instance"] = name
 	selector := maps.Clone(labels)
 	if component == v1alpha1.ComponentProxy {

@@ -19,8 +19,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// reads lists the data that setup reads for a site, and describedReads additional data for an Infra that flags describe. Missing permission
-// for data that is not optional is an error.
+// reads lists the data that setup reads for a site, describedReads additional data for an Infra that flags describe, and nodeReads for one
+// with a node placement. Missing permission for data that is not optional is an error.
 var (
 	reads = slices.Concat(
 		site.In(site.AtInfra, site.ProxyServers, site.NADs), site.In(site.AtNetwork, site.NADs), site.In(site.AtHosted, site.HostedClusters),
@@ -33,6 +33,7 @@ var (
 		)),
 	)
 	describedReads = site.Optional(site.In(site.Everywhere, site.NodePools, site.VMIs))
+	nodeReads      = site.Optional(site.In(site.Everywhere, site.Nodes))
 )
 
 // Discover adds objects and properties of the cluster to the objects from files, and drops objects in files that exist in the cluster.
@@ -50,6 +51,9 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	k.dropPresent()
 	if err := k.use(); err != nil {
 		return err
+	}
+	if k.Infra.Spec.NodePlacement != nil {
+		collector.Reads = slices.Concat(collector.Reads, nodeReads)
 	}
 	if err := k.collect(ctx, collector); err != nil { // data for the completed Infra
 		return err

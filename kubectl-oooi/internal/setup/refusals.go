@@ -47,7 +47,7 @@ var checks = []func(*change){
 	(*change).secondDHCP, (*change).withoutVMs, (*change).unreachableRelays,
 	(*change).lostComponents, (*change).lostLeases, (*change).lostMACs, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork,
 	(*change).unselectedVMs,
-	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
+	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork, (*change).missingNodes,
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
 }
 

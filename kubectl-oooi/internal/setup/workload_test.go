@@ -228,7 +228,7 @@ func TestWaitingTextOfAPod(t *testing.T) {
 			name: "no bridge mapping", why: "ContainersNotReady", phase: "Pending",
 			event: "CmdAdd (shim): CNI request failed with status 400: '[clusters/demo-dns-check-0] failed to configure pod interface: failed to find OVN bridge-mapping for network: \"physnet\"\n'\n': StdinData: {}\n')",
 			want: "pod demo-dns-check-0: ContainersNotReady (CmdAdd (shim): CNI request failed with status 400: '[clusters/demo-dns-check-0] failed to configure pod interface: failed to find OVN bridge-mapping for network: \"physnet\" ' ': StdinData: {} ')); " +
-				"network physnet lacks an OVN bridge mapping on node n1: map the network to a bridge on node n1: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: [{localnet: physnet, bridge: BRIDGE, state: present}]",
+				"network physnet lacks an OVN bridge mapping on node n1: map the network to a bridge on node n1: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: [{localnet: physnet, bridge: BRIDGE, state: present}]; or select the nodes that have the VLAN in spec.nodePlacement, and run setup",
 		},
 		{name: "another event", why: "Pending", phase: "Pending", event: "no network", want: "pod demo-dns-check-0: Pending (no network)"},
 	} {

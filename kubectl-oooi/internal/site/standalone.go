@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/cni"
 )
 
-// standaloneInfra returns an Infra with only a proxy, with the network and the address of a standalone ProxyServer. It
+// standaloneInfra returns an Infra with only a proxy, with the network, the address and the nodes of a standalone ProxyServer. It
 // is used to render objects, and is not applied. If the address lacks a prefix length, another Infra or standalone ProxyServer on the
 // same network defines the subnet; by default it is /24, as in the earlier operator, or /64. With an error, the Infra has only the valid
 // fields.
@@ -29,6 +29,7 @@ func standaloneInfra(
 			DNS:   &v1alpha1.InfraDNS{Enabled: &disabled},
 			Proxy: &v1alpha1.InfraProxy{Enabled: &enabled, ServerIP: config.ServerIP},
 		},
+		NodePlacement: server.Spec.NodePlacement,
 	}
 	defer infra.Default()
 	if nad.Name == "" {
