@@ -70,60 +70,6 @@ func componentOf(p *corev1.Pod) string { return p.Labels[v1alpha1.LabelComponent
 
 var podReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.StatefulSets), site.Optional(site.In(site.AtInfra, site.Events, site.Logs)))
 
-var nodesReady = Check{
-	Code: "OOOI-NODE-001", Title: "the nodes of the pods are ready", Run: checkNodes,
-	Reads: slices.Concat(site.In(site.AtInfra, site.Pods), site.In(site.AtSystem, site.Pods), site.In(site.Everywhere, site.Nodes)),
-	About: "A node that is not ready, or under pressure, stops or evicts pods; a cordoned node gets no new pods. A pod with a fixed VLAN address starts on " +
-		"another node only when Kubernetes knows that it no longer runs on the first one.",
-}
-
-// expectedNode are the conditions of a node with their status if it is healthy.
-var expectedNode = []struct {
-	kind     corev1.NodeConditionType
-	status   corev1.ConditionStatus
-	severity Severity
-}{
-	{corev1.NodeReady, corev1.ConditionTrue, Fail},
-	{corev1.NodeMemoryPressure, corev1.ConditionFalse, Warn},
-	{corev1.NodeDiskPressure, corev1.ConditionFalse, Warn},
-	{corev1.NodePIDPressure, corev1.ConditionFalse, Warn},
-}
-
-func checkNodes(s *Site) []Finding {
-	byNode := map[string][]*corev1.Pod{} // unscheduled pods by ""
-	for _, p := range slices.Concat(s.componentPods(), s.ControlPods()) {
-		byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
-	}
-	nodes := site.All[corev1.Node](s.Site, site.Nodes, site.Everywhere)
-	available := slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !n.Spec.Unschedulable })
-	var findings []Finding
-	for _, n := range nodes {
-		if n.Spec.Unschedulable {
-			f := failed(site.RefOf(site.Nodes, n), "allow pods on the node again: kubectl uncordon "+n.Name, "the node is cordoned, and oooi's pods wait for a node")
-			if available { // the pods may wait for another reason
-				f.Severity = Warn
-			}
-			for _, p := range byNode[""] {
-				findings = append(findings, f.forComponent(componentOf(p)))
-			}
-		}
-		for _, c := range n.Status.Conditions {
-			for _, e := range expectedNode {
-				if c.Type != e.kind || c.Status == e.status {
-					continue
-				}
-				f := failed(site.RefOf(site.Nodes, n), "correct the fault that its conditions name: kubectl describe node "+n.Name,
-					"the node has condition %s=%s: %s", c.Type, c.Status, c.Message)
-				f.Severity = e.severity
-				for _, p := range byNode[n.Name] {
-					findings = append(findings, f.forComponent(componentOf(p)))
-				}
-			}
-		}
-	}
-	return findings
-}
-
 var workloadsExist = Check{
 	Code: "OOOI-POD-001", Title: "each enabled component has a StatefulSet with all replicas", Reads: podReads, Run: checkWorkloads,
 	About: "setup creates a StatefulSet for each component, or for each replica if replicas have fixed addresses.",
@@ -238,6 +184,10 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 	}
 	remedy := fmt.Sprintf("correct the fault that the message and the pod's events name: kubectl -n %s describe pod %s; if "+
 		"'kubectl oooi diff -f FILE' shows changes by other clients, run 'kubectl oooi setup -f FILE --force-conflicts'", p.Namespace, p.Name)
+	if s.Infra.Spec.NodePlacement != nil && s.Owns(p.Labels) && isUnschedulable(p) {
+		remedy = fmt.Sprintf("label a node that has the VLAN and free resources, so that spec.nodePlacement of %s selects it, or correct the field and run "+
+			"setup; the pod's events name the reason: kubectl -n %s describe pod %s", s.Ref(), p.Namespace, p.Name)
+	}
 	if s.isOutdated(p) {
 		remedy = fmt.Sprintf("delete the pod: its StatefulSet has a newer template, but does not replace pods that are not ready: "+
 			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
@@ -252,6 +202,13 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 		}
 	}
 	return &f
+}
+
+// isUnschedulable reports whether no node is suitable for a pod.
+func isUnschedulable(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
+	})
 }
 
 // lastStart returns when the last of the pod's running containers started, or when the pod was created.

@@ -12,6 +12,9 @@ var (
 	missingLink    = regexp.MustCompile(`(?i)link not found|no such network interface|no such device|failed to lookup (master|bridge|iface)`)
 )
 
+// otherNodes is the remedy if only some nodes have the VLAN.
+const otherNodes = "select the nodes that have the VLAN in spec.nodePlacement, and run setup"
+
 // NetworkFailure returns the cause and the remedy from the Event of a pod without a network; empty if the cause is unknown. The
 // node may be empty.
 func NetworkFailure(message, node string) (why, remedy string) {
@@ -28,10 +31,10 @@ func NetworkFailure(message, node string) (why, remedy string) {
 	case network != nil:
 		return fmt.Sprintf("network %s lacks an OVN bridge mapping %s", network[1], onNode),
 			fmt.Sprintf("map the network to a bridge %s: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: "+
-				"[{localnet: %s, bridge: BRIDGE, state: present}]", onNode, network[1])
+				"[{localnet: %s, bridge: BRIDGE, state: present}]; or %s", onNode, network[1], otherNodes)
 	case missingLink.MatchString(message):
 		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode,
-			"create the bridge or VLAN interface " + onNode + ", or set the component's nodeSelector in the Infra to nodes with the interface"
+			"create the bridge or VLAN interface " + onNode + ", or " + otherNodes
 	}
 	return "", ""
 }
