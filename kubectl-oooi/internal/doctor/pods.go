@@ -188,13 +188,22 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 		remedy = fmt.Sprintf("label a node that has the VLAN and free resources, so that spec.nodePlacement of %s selects it, or correct the field and run "+
 			"setup; the pod's events name the reason: kubectl -n %s describe pod %s", s.Ref(), p.Namespace, p.Name)
 	}
+	event := s.lastEvent(podRef(p), string(p.UID))
+	if event != nil && eventTime(event).Before(lastStart(p)) {
+		event = nil
+	}
+	if event != nil {
+		if cause, known := status.NetworkFailure(event.Message, p.Spec.NodeName); cause != "" {
+			why, remedy = why+": "+cause, known
+		}
+	}
 	if s.isOutdated(p) {
 		remedy = fmt.Sprintf("delete the pod: its StatefulSet has a newer template, but does not replace pods that are not ready: "+
 			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
 	}
 	f := failed(podRef(p), remedy, "%s", why)
-	if e := s.lastEvent(podRef(p), string(p.UID)); e != nil && !eventTime(e).Before(lastStart(p)) && !strings.Contains(why, e.Message) {
-		f = f.withEvidence(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
+	if event != nil && !strings.Contains(why, event.Message) {
+		f = f.withEvidence(fmt.Sprintf("event %s at %s: %s", event.Reason, formatTime(eventTime(event)), event.Message))
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if lines := s.Log(p, c.Name); len(lines) > 0 {
