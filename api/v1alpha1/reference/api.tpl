@@ -56,5 +56,5 @@ Used by:
 {{- end -}}
 
 {{- define "validation" -}}
-{{- range . }}{{ if not (or (hasPrefix "Optional" .) (hasPrefix "Schemaless" .) (hasPrefix "Enum" .) (hasPrefix "Required" .) (hasPrefix "XIntOrString" .) (hasPrefix "XValidation" .)) }}<br>{{ . | replace "|" "\\|" }}.{{ end }}{{ end -}}
+{{- range . }}{{ if not (or (hasPrefix "Optional" .) (hasPrefix "Schemaless" .) (hasPrefix "Enum" .) (hasPrefix "Required" .) (hasPrefix "XIntOrString" .) (hasPrefix "XValidation" .) (hasPrefix "items:XValidation" .)) }}<br>{{ . | replace "|" "\\|" }}.{{ end }}{{ end -}}
 {{- end -}}
