@@ -158,7 +158,7 @@ E2E = $(GO_TEST) -timeout 60m -tags e2e,$(BUILD_TAGS) ./test/e2e
 e2e: deps lab ## Test setup and the deployed services on real nodes (as root; not part of make test)
 	@$(MAKE) --no-print-directory -j3 e2e-sites e2e-services e2e-changes
 
-# These mostly wait, and each has a network of its own. Three at a time would delay what the test with two nodes measures, so two
+# These mostly wait, and each has its own network. Three at a time would delay what the test with two nodes measures, so two
 # begin after it.
 .PHONY: e2e-sites e2e-two-nodes e2e-services e2e-changes
 e2e-sites:

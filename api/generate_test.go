@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Folders of the generated files, relative to the folder of this test.
+// Directories of the generated files, relative to the directory of this test.
 const (
 	crdDir   = "../manifests/crds"
 	typesDir = "v1alpha1"
@@ -18,7 +18,7 @@ const (
 
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	fresh := t.TempDir()
-	// The command in v1alpha1/doc.go, with other output folders.
+	// The command in v1alpha1/doc.go, with other output directories.
 	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "controller-gen",
 		"object", "crd", "paths=./"+typesDir, "output:object:dir="+fresh, "output:crd:dir="+fresh)
 	if out, err := generate.CombinedOutput(); err != nil {

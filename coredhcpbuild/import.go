@@ -26,7 +26,7 @@ func newImport() *cobra.Command {
 		Long: "import reads the addresses of VMs from the status of their VirtualMachineInstances, and creates leases for them: for a\n" +
 			"network that another server has served, or after the loss of a lease file. Without --write it only prints the leases.\n" +
 			"With store=bolt, coredhcp must not run at the same time.\n\n" +
-			"On a VLAN, the guests report these addresses: check the table before you use --write.",
+			"On a VLAN, the guests report these addresses; check the table before you use --write.",
 		Example: "  coredhcp import --config /etc/coredhcp/config.yml\n" +
 			"  coredhcp import --config /etc/coredhcp/config.yml --write",
 		Args: cobra.NoArgs,

@@ -78,8 +78,8 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
 		{"empty file", "", "file is empty; server4 is required"},
-		{"no mapping", "- a", "config.yml:1: must be a mapping with the key server4"},
-		{"no YAML", "server4: [", "config.yml: yaml:"},
+		{"not a mapping", "- a", "config.yml:1: must be a mapping with the key server4"},
+		{"invalid YAML", "server4: [", "config.yml: yaml:"},
 		{"an unknown server", "server5: {}", `config.yml:1: unknown key "server5"; must be server4`},
 		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},
 		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: unknown key "colour"; must be listen, interface or plugins`},

@@ -131,7 +131,7 @@ func (f *facts) ignoredOffers() []problem.Problem {
 		WithEvidence(evidence[:min(len(evidence), maxNamed)]...)}
 }
 
-// clientProblems returns the problems of VMs with the same MAC address or an invalid annotation, and of clients that are no VMs.
+// clientProblems returns the problems of VMs with the same MAC address or an invalid annotation, and of clients that are not VMs.
 func (f *facts) clientProblems() []problem.Problem {
 	k := f.Kubevirt
 	if k == nil {

@@ -48,7 +48,7 @@ func TestPluginsAreRegistered(t *testing.T) {
 	}
 }
 
-// manifests returns a folder with two hosted clusters, each with its own VLAN on loopback.
+// manifests returns a directory with two hosted clusters, each with its own VLAN on loopback.
 func manifests(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -86,7 +86,7 @@ func TestProblemsAreServed(t *testing.T) {
 		t.Errorf("at first: %+v", got)
 	}
 	lab.Must(t, os.Rename(dir, dir+"-moved"))
-	lab.Await(t, "a problem without the folder", func() string {
+	lab.Await(t, "a problem without the directory", func() string {
 		if got := report(); len(got.Problems) != 1 || got.Problems[0].Code != problem.DataStale || got.Problems[0].Since.IsZero() {
 			return fmt.Sprintf("%+v", got)
 		}

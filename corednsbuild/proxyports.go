@@ -49,7 +49,7 @@ func proxyPorts(infra *model.Infra) []netip.AddrPort {
 	return list
 }
 
-// closedPorts returns a problem for each VLAN address of the proxy of an Infra with ports that accept no connections.
+// closedPorts returns a problem for each VLAN address of an Infra's proxy on which a port accepts no connections.
 func closedPorts(infra *model.Infra, results []neighbours.PortResult) []problem.Problem {
 	var list []problem.Problem
 	wanted := proxyPorts(infra)

@@ -146,7 +146,7 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 	var p problem.Problem
 	switch at, _ := netip.ParseAddrPort(to); {
 	case at.Port() == 53 && slices.Contains(own, at.Addr().Unmap()):
-		p = problem.Failed(code, model.Ref{}, "upstream resolver %s is a DNS server of oooi, so that queries loop", to).
+		p = problem.Failed(code, model.Ref{}, "upstream resolver %s is one of oooi's own DNS servers: queries loop", to).
 			WithRemedy("set networkConfig.dnsServers to resolvers that do not forward to DNS")
 	case len(last) == silentRounds && every(last, func(c upstreamCounts) bool { return c.failed > 0 && c.answers == 0 }):
 		p = problem.Failed(code, model.Ref{}, "upstream resolver %s does not answer", to).
@@ -164,7 +164,7 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 			WithEvidence(answers)
 	case total.answers >= minAnswers && average >= slowAnswer.Seconds():
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly", to, average).
-			WithEvidence(answers).WithRemedy("find the delay, such as with dig @%s from the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
+			WithEvidence(answers).WithRemedy("find the cause of the delay, for example with dig @%s on the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
 			"Infra", host(to))
 	default:
 		return nil, true

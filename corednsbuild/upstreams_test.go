@@ -105,7 +105,7 @@ func TestUpstreamProblems(t *testing.T) {
 		{"REFUSED", map[string][]upstreamCounts{a: four(upstreamCounts{answers: 5, refused: 5})}, []string{"warn upstream resolver " + a + " returns REFUSED or NOTIMP for all names: it does not resolve names for DNS"}},
 		{"slow", map[string][]upstreamCounts{a: four(upstreamCounts{answers: 4, seconds: 5})}, []string{"warn upstream resolver " + a + " takes 1.2 s to answer: names outside of the hosted cluster resolve slowly"}},
 		{"few slow answers", map[string][]upstreamCounts{a: four(upstreamCounts{answers: 1, seconds: 1.5})}, nil},
-		{"a loop", map[string][]upstreamCounts{"192.0.2.6:53": four(answers)}, []string{"fail upstream resolver 192.0.2.6:53 is a DNS server of oooi, so that queries loop"}},
+		{"a loop", map[string][]upstreamCounts{"192.0.2.6:53": four(answers)}, []string{"fail upstream resolver 192.0.2.6:53 is one of oooi's own DNS servers: queries loop"}},
 		{"another port of the same host", map[string][]upstreamCounts{"192.0.2.6:5353": four(answers)}, nil},
 		{"DNS over TLS", map[string][]upstreamCounts{"198.51.100.1:853": four(silent)}, []string{"fail upstream resolver 198.51.100.1:853 does not answer"}},
 	} {

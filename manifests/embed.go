@@ -3,7 +3,7 @@ package manifests
 
 import "embed"
 
-// Files contains the folders crds, base and ingress/controller.
+// Files contains the directories crds, base and ingress/controller.
 //
 //go:embed crds base ingress/controller
 var Files embed.FS

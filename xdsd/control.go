@@ -49,7 +49,7 @@ func newControlCommand() *cobra.Command {
 	}
 	f.daemonFlags.add(cmd, "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics, /problems and /state")
 	f.leaderFlags.add(cmd.Flags())
-	cmd.Flags().DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the components of an Infra")
+	cmd.Flags().DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval between probes of an Infra's components")
 	return cmd
 }
 

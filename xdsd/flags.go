@@ -158,7 +158,7 @@ func parseAddress(text string) (netip.Addr, error) {
 	return address, nil
 }
 
-// isURL reports whether a text is an HTTP URL, as of another daemon's endpoint.
+// isURL reports whether a text is an HTTP URL, for example the endpoint of another daemon.
 func isURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "http" && u.Host != ""

@@ -57,9 +57,9 @@ func newIngressCommand() *cobra.Command {
 	flags.StringVar(&f.onMultiple, "on-multiple", string(v1alpha1.OnMultipleFail), "default of onMultiple: Fail, Newest or Oldest")
 	flags.StringVar(&f.onNoMatch, "on-no-match", string(v1alpha1.OnNoMatchKeep), "default of onNoMatch: Keep or Delete")
 	flags.StringVar(&f.suffix, "suffix", v1alpha1.DefaultIngressSuffix, "default suffix of the Ingress's name")
-	flags.BoolVar(&f.aliases, "aliases", true, "permit backendMode Alias, which requires rights to write Services and EndpointSlices")
+	flags.BoolVar(&f.aliases, "aliases", true, "permit backendMode Alias, which requires permission to write Services and EndpointSlices")
 	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "permit aliases of Services in other namespaces that consent by annotation")
-	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "permit VirtualIngresses of several namespaces with the same host")
+	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "permit VirtualIngresses in several namespaces with the same host")
 	flags.StringSliceVar(&f.drop, "drop", nil, "additional annotations and labels that are not copied to Ingresses: key, key=value, or prefix/")
 	return cmd
 }

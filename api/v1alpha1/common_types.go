@@ -49,8 +49,8 @@ type HostedClusterReference struct {
 	// +required
 	Name string `json:"name"`
 
-	// Namespace of the HostedCluster. Absent: the namespace of the Infra if it has a HostedCluster of that name, else
-	// clusters. setup sets it to the one that it finds.
+	// Namespace of the HostedCluster. Defaults to the Infra's namespace if it has a HostedCluster with that name, else
+	// to clusters. setup sets it to the namespace in which it finds the HostedCluster.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }

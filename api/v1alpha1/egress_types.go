@@ -57,7 +57,7 @@ type Egress struct {
 	// +kubebuilder:validation:items:Maximum=65535
 	Ports []int32 `json:"ports,omitempty"`
 
-	// ParentProxy is a proxy through which names are reached, which then resolves them. Absent: the proxy resolves names by the
+	// ParentProxy is a proxy through which names are reached, which then resolves them. Without it, the proxy resolves names by the
 	// VLAN's upstream resolvers, and connects to them itself.
 	// +optional
 	ParentProxy *ParentProxy `json:"parentProxy,omitempty"`
@@ -86,7 +86,7 @@ type ParentProxy struct {
 	URL string `json:"url"`
 
 	// SecretRef is a Secret with the key "authorization", the value of the header Proxy-Authorization, in the namespace of the Infra
-	// or ProxyServer. Rolls the proxy. After a change of the Secret, restart the proxy's pods.
+	// or ProxyServer. Rolls the proxy. After a change to the Secret, restart the proxy's pods.
 	// +optional
 	SecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
 }

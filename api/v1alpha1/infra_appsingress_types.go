@@ -78,7 +78,7 @@ type AppsIngress struct {
 	Addresses []IP `json:"addresses,omitempty"`
 
 	// KubeconfigSecretRef refers to a Secret with a kubeconfig for the hosted cluster, in the Infra's
-	// namespace. Absent: the kubeconfig that the HostedCluster publishes.
+	// namespace. Defaults to the kubeconfig that the HostedCluster publishes.
 	// +optional
 	KubeconfigSecretRef *SecretKeyReference `json:"kubeconfigSecretRef,omitempty"`
 
@@ -122,7 +122,7 @@ type AppsIngressMetalLB struct {
 
 	// IPAddressPoolRange are the addresses that are accepted from the hosted cluster: a comma-separated
 	// string, or an array of such strings, of addresses, networks in CIDR notation and ranges "first-last".
-	// Absent: the VLAN's addresses. Applied live.
+	// Defaults to the VLAN's addresses. Applied live.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -201,7 +201,7 @@ type AppsIngressService struct {
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 
-	// IPFamilyPolicy is the ipFamilyPolicy of the Service. Absent: the hosted cluster's default.
+	// IPFamilyPolicy is the ipFamilyPolicy of the Service. Defaults to the hosted cluster's default.
 	// +optional
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`

@@ -50,7 +50,7 @@ type InfraDHCP struct {
 	// +optional
 	RangeEnd string `json:"rangeEnd,omitempty"`
 
-	// Ranges are further ranges of the pool. Rolls DHCP.
+	// Ranges are additional ranges of the pool. Rolls DHCP.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -72,12 +72,12 @@ type InfraDHCP struct {
 	// +kubebuilder:default="1h"
 	LeaseTime string `json:"leaseTime,omitempty"`
 
-	// VMSelector selects the VirtualMachineInstances that get addresses. Absent: the hosted cluster's VMs. Empty
+	// VMSelector selects the VirtualMachineInstances that get addresses. Defaults to the hosted cluster's VMs. Empty
 	// ({}): all on this network. Rolls DHCP.
 	// +optional
 	VMSelector *metav1.LabelSelector `json:"vmSelector,omitempty"`
 
-	// Hosts are clients that are no VMs of KubeVirt, such as bare-metal hosts. A host keeps its address as long as its entry
+	// Hosts are clients that are not VMs of KubeVirt, such as bare-metal hosts. A host keeps its address as long as its entry
 	// exists. Rolls DHCP.
 	// +optional
 	// +listType=map
@@ -270,7 +270,7 @@ type InfraProxy struct {
 	// +optional
 	ServerIP string `json:"serverIP,omitempty"`
 
-	// AdditionalServerIPs are further addresses that control-plane names resolve to, of the other address
+	// AdditionalServerIPs are additional addresses that control-plane names resolve to, of the other address
 	// family. Rolls the proxy.
 	// +optional
 	// +listType=set
@@ -322,17 +322,17 @@ type InfraProxy struct {
 	// +kubebuilder:validation:Maximum=600
 	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 128Mi memory. Rolls
 	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 
 	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, xdsd and,
-	// with instances, holder. Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// with instances, holder. Defaults to requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
 	// +optional
 	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
 
-	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// WorkerThreads is the number of Envoy's worker threads. Defaults to the CPU limit in resources, rounded up, or 4
 	// without one. Rolls the proxy.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -354,7 +354,7 @@ type InfraProxy struct {
 	// +kubebuilder:default="24h"
 	IdleTimeout Duration `json:"idleTimeout,omitempty"`
 
-	// MaxConnections limits the open connections to each Service of the control plane. Absent: 1048576, in
+	// MaxConnections limits the open connections to each Service of the control plane. Defaults to 1048576, in
 	// practice no limit. Applied live.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -373,7 +373,7 @@ type InfraProxy struct {
 // InfraControl configures control, which setup deploys once per management cluster.
 type InfraControl struct {
 	// Resources are the compute resources of container control and, with setup's --virtual-ingress, of container ingress.
-	// Absent: those that another Infra sets, else requests of 20m CPU and 64Mi memory. Infras must not set different
+	// Defaults to the resources that another Infra sets, else to requests of 20m CPU and 64Mi memory. Infras must not set different
 	// ones. Rolls control.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

@@ -57,7 +57,7 @@ type DNSRecord struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	Values []string `json:"values"`
 
-	// TTL is how long clients may cache the records, in seconds. Absent: 30.
+	// TTL is how long clients may cache the records, in seconds. Defaults to 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400

@@ -27,7 +27,7 @@ type InfraSpec struct {
 	// +optional
 	AppsIngress *AppsIngress `json:"appsIngress,omitempty"`
 
-	// Egress are the names outside of the cluster that VMs can connect to through the proxy. Absent: none.
+	// Egress are the names outside of the cluster that VMs can connect to through the proxy. None by default.
 	// +optional
 	Egress *Egress `json:"egress,omitempty"`
 
@@ -47,7 +47,7 @@ type NetworkConfig struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7}/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$')`,message="must be an IPv4 or IPv6 network in CIDR notation, such as 192.0.2.0/24"
 	CIDR string `json:"cidr"`
 
-	// AdditionalCIDRs are further subnets of the VLAN, of either address family. DHCP does not serve them.
+	// AdditionalCIDRs are additional subnets of the VLAN, of either address family. DHCP does not serve them.
 	// Applied live in DNS and proxy.
 	// +optional
 	// +listType=set

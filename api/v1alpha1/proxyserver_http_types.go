@@ -27,7 +27,7 @@ type HTTPRoutes struct {
 
 // HTTPRouteRule forwards or redirects the requests that it matches.
 type HTTPRouteRule struct {
-	// Matches are alternatives: a request needs to satisfy one of them. Absent: all requests.
+	// Matches are alternatives: a request needs to satisfy one of them. Defaults to all requests.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
@@ -51,14 +51,14 @@ type HTTPRouteRule struct {
 	// +optional
 	Timeouts *gatewayv1.HTTPRouteTimeouts `json:"timeouts,omitempty"`
 
-	// Retry repeats requests that fail. Absent: none is repeated.
+	// Retry repeats requests that fail. By default, none is repeated.
 	// +optional
 	Retry *HTTPRouteRetry `json:"retry,omitempty"`
 }
 
-// HTTPRouteMatch is a condition of a request, of which all fields must match.
+// HTTPRouteMatch is a condition of a request. All its fields must match.
 type HTTPRouteMatch struct {
-	// Path of the request, without its query. Absent: any path.
+	// Path of the request, without its query. Defaults to any path.
 	// +optional
 	Path *HTTPPathMatch `json:"path,omitempty"`
 
@@ -77,7 +77,7 @@ type HTTPRouteMatch struct {
 	// +kubebuilder:validation:MaxItems=8
 	QueryParams []HTTPValueMatch `json:"queryParams,omitempty"`
 
-	// Method of the request, except CONNECT. Absent: any method.
+	// Method of the request, except CONNECT. Defaults to any method.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self != 'CONNECT'",message="the proxy does not support CONNECT"
 	Method gatewayv1.HTTPMethod `json:"method,omitempty"`

@@ -73,11 +73,11 @@ type LimitStatus struct {
 	// +required
 	Name LimitName `json:"name"`
 
-	// Port that the limit applies to. Absent: none.
+	// Port that the limit applies to. Unset if the limit is not specific to a port.
 	// +optional
 	Port int32 `json:"port,omitempty"`
 
-	// Backend that the limit applies to. Absent: none.
+	// Backend that the limit applies to. Unset if the limit is not specific to a backend.
 	// +optional
 	Backend string `json:"backend,omitempty"`
 
@@ -86,7 +86,7 @@ type LimitStatus struct {
 	// +listType=atomic
 	Sources []string `json:"sources,omitempty"`
 
-	// Value of the limit: connections, connections per second, or bytes. Absent: unknown.
+	// Value of the limit: connections, connections per second, or bytes. Unset if it is unknown.
 	// +optional
 	Value int64 `json:"value,omitempty"`
 
@@ -197,17 +197,17 @@ type ReplicaStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Version is the version of the latest configuration for the replica's Envoy. Absent: it has none yet.
+	// Version is the version of the latest configuration for the replica's Envoy. Unset until it has one.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Acknowledged is the version of the configuration that the replica's Envoy accepted last. Absent: none since it
-	// connected.
+	// Acknowledged is the version of the configuration that the replica's Envoy accepted last. Unset until it
+	// accepts one after it has connected.
 	// +optional
 	Acknowledged string `json:"acknowledged,omitempty"`
 
-	// NACK is the error with which the replica's Envoy rejected a part of its latest configuration. Absent: it rejected
-	// none.
+	// NACK is the error with which the replica's Envoy rejected a part of its latest configuration. Unset if it
+	// accepted all.
 	// +optional
 	NACK string `json:"nack,omitempty"`
 
@@ -235,8 +235,8 @@ type ReplicaStatus struct {
 	// +listType=atomic
 	Limits []LimitStatus `json:"limits,omitempty"`
 
-	// LimitFailure is why the limits of sources do not apply, such as a module that the kernel lacks. Absent: they apply,
-	// or there are none.
+	// LimitFailure is why the limits of sources do not apply, such as a module that the kernel lacks. Unset if they
+	// apply, or if no limit is set.
 	// +optional
 	LimitFailure string `json:"limitFailure,omitempty"`
 }

@@ -36,7 +36,7 @@ type ProxyServerSpec struct {
 	Backends []ProxyBackend `json:"backends,omitempty"`
 
 	// Egress are the names outside of the cluster that clients can connect to, in addition to the Infra's egress.
-	// Absent: none.
+	// None by default.
 	// +optional
 	Egress *Egress `json:"egress,omitempty"`
 
@@ -60,17 +60,17 @@ type ProxyServerSpec struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 128Mi memory. Rolls
 	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 
 	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, and xdsd.
-	// Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// Defaults to requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
 	// +optional
 	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
 
-	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// WorkerThreads is the number of Envoy's worker threads. Defaults to the CPU limit in resources, rounded up, or 4
 	// without one. Rolls the proxy.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -189,7 +189,7 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Pattern=`^(\*(\.[^*]*)?|[^*]*)$`
 	Hostname string `json:"hostname"`
 
-	// AlternateHostnames are further server names for the same Service.
+	// AlternateHostnames are additional server names for the same Service.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:items:Pattern=`^(\*(\.[^*]*)?|[^*]*)$`
@@ -228,7 +228,7 @@ type ProxyBackend struct {
 	// +kubebuilder:default=TCP
 	Protocol Protocol `json:"protocol,omitempty"`
 
-	// HTTP are the routes of requests, with protocol HTTP. Absent: all requests go to the Service.
+	// HTTP are the routes of requests, with protocol HTTP. Without routes, all requests go to the Service.
 	// +optional
 	HTTP *HTTPRoutes `json:"http,omitempty"`
 
@@ -238,33 +238,33 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Minimum=1
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h. For UDP, how
+	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Defaults to 24h. For UDP, how
 	// long the client's address stays bound to an endpoint without a datagram; absent or 0s: 30s.
 	// +optional
 	IdleTimeout Duration `json:"idleTimeout,omitempty"`
 
-	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit. For UDP, it
-	// limits the sessions, of which each address and port of a client has one; absent: 4096.
+	// MaxConnections limits the open connections to the Service. Defaults to 1048576, in practice no limit. For UDP, it
+	// limits the sessions, one for each address and port of a client; defaults to 4096.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 
 	// MaxPendingConnections limits the connections that are being opened to the Service. Further connections of clients are
-	// closed, so that endpoints that do not answer cannot use up maxConnections. Absent: maxConnections. Not with HTTP and UDP.
+	// closed, so that endpoints that do not answer cannot use up maxConnections. Defaults to maxConnections. Not with HTTP and UDP.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPendingConnections *int32 `json:"maxPendingConnections,omitempty"`
 
-	// Retry repeats failed attempts to connect to the Service. Absent: its defaults. Not with HTTP, whose rules have their
+	// Retry repeats failed attempts to connect to the Service. By default, with the defaults of its fields. Not with HTTP, whose rules have their
 	// own retry, and UDP.
 	// +optional
 	Retry *ConnectRetry `json:"retry,omitempty"`
 
-	// OutlierDetection ejects endpoints to which connections fail. Absent: its defaults. Not with UDP.
+	// OutlierDetection ejects endpoints to which connections fail. By default, with the defaults of its fields. Not with UDP.
 	// +optional
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
 
-	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Absent: only the readiness
+	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Without it, only the readiness
 	// in EndpointSlices is used. Ignored for UDP.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`

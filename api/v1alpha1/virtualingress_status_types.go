@@ -30,7 +30,7 @@ const (
 	// ReasonUnsupported: a backend uses a feature that is not supported, or that a flag of the controller disables, or the
 	// cluster does not serve the output's kind.
 	ReasonUnsupported = "Unsupported"
-	// ReasonHostClaimed: an older VirtualIngress of another namespace has the same host.
+	// ReasonHostClaimed: an older VirtualIngress in another namespace has the same host.
 	ReasonHostClaimed = "HostClaimed"
 	// ReasonConflict: an object with the name of a generated one has another owner.
 	ReasonConflict = "Conflict"
@@ -82,7 +82,7 @@ type VirtualIngressStatus struct {
 	// +listType=set
 	Hosts []string `json:"hosts,omitempty"`
 
-	// Backends are the results for the backends that select a Service by labels or name one of another namespace: one
+	// Backends are the results for the backends that select a Service by labels or name one in another namespace: one
 	// for each selector or name, in the order of the spec.
 	// +optional
 	// +listType=atomic

@@ -55,15 +55,15 @@ const (
 // written as routes of Gateway API instead. Its policies determine what happens if no Service matches, or several do.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.defaultBackend) || (has(self.rules) && size(self.rules) > 0)",message="needs rules or a defaultBackend",fieldPath=".rules",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !(has(self.defaultBackend) && has(self.defaultBackend.service) && has(self.defaultBackend.service.__namespace__))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
-// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !has(self.rules) || !self.rules.exists(r, has(r.http) && r.http.paths.exists(p, (has(p.backend) && has(p.backend.service) && has(p.backend.service.__namespace__)) || (has(p.backends) && p.backends.exists(b, has(b.service.__namespace__)))) || has(r.tls) && r.tls.backends.exists(b, has(b.service.__namespace__)))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !(has(self.defaultBackend) && has(self.defaultBackend.service) && has(self.defaultBackend.service.__namespace__))",message="a Service in another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
+// +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !has(self.rules) || !self.rules.exists(r, has(r.http) && r.http.paths.exists(p, (has(p.backend) && has(p.backend.service) && has(p.backend.service.__namespace__)) || (has(p.backends) && p.backends.exists(b, has(b.service.__namespace__)))) || has(r.tls) && r.tls.backends.exists(b, has(b.service.__namespace__)))",message="a Service in another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="(has(self.output) && self.output != 'Ingress') == has(self.parentRefs)",message="output HTTPRoute and TLSRoute need parentRefs, the Gateways of the routes; output Ingress must not have them",fieldPath=".parentRefs",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output != 'Ingress') || !(has(self.ingressClassName) || has(self.tls) || has(self.defaultBackend))",message="output HTTPRoute and TLSRoute do not support ingressClassName, tls or defaultBackend: the Gateway has the class and the certificates, and a rule without host replaces defaultBackend",fieldPath=".output",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="(has(self.output) && self.output != 'Ingress') || !has(self.rules) || !self.rules.exists(r, has(r.tls) || has(r.http) && r.http.paths.exists(p, has(p.backends) || has(p.headers) || has(p.queryParams) || has(p.method) || has(p.filters) || has(p.timeouts)))",message="an Ingress has one backend for each path, and no tls, backends, headers, queryParams, method, filters or timeouts in rules: set output HTTPRoute or TLSRoute",fieldPath=".rules",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output == 'HTTPRoute') || !has(self.rules) || self.rules.all(r, !has(r.tls) && has(r.http) && r.http.paths.all(p, p.pathType != 'ImplementationSpecific' && (!has(p.backend) || !has(p.backend.service) || has(p.backend.service.port.number)) && (!has(p.backends) || p.backends.all(b, has(b.service.port.number)))))",message="output HTTPRoute needs rules with http, pathType Exact or Prefix, and ports by number",fieldPath=".rules",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="!(has(self.output) && self.output == 'TLSRoute') || !has(self.rules) || self.rules.all(r, has(r.host) && has(r.tls) && !has(r.http) && r.tls.backends.all(b, has(b.service.port.number)))",message="output TLSRoute needs rules with host and tls, without http, and ports by number",fieldPath=".rules",reason=FieldValueInvalid
 type VirtualIngressSpec struct {
-	// Output is the kind of the generated objects. Absent: Ingress. While an object of the previous kind exists, it is kept
+	// Output is the kind of the generated objects. Defaults to Ingress. While an object of the previous kind exists, it is kept
 	// until all Gateways have accepted the routes.
 	// +optional
 	Output VirtualIngressOutput `json:"output,omitempty"`
@@ -75,7 +75,7 @@ type VirtualIngressSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	ParentRefs []gatewayv1.ParentReference `json:"parentRefs,omitempty"`
 
-	// IngressClassName is the IngressClass of the controller that serves the Ingress. Absent: the cluster's
+	// IngressClassName is the IngressClass of the controller that serves the Ingress. Defaults to the cluster's
 	// default class, if it has one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -97,17 +97,17 @@ type VirtualIngressSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Rules []VirtualIngressRule `json:"rules,omitempty"`
 
-	// OnMultiple is the policy if several Services match a backend's labels. Absent: the controller's
+	// OnMultiple is the policy if several Services match a backend's labels. Defaults to the controller's
 	// --on-multiple, which is Fail by default.
 	// +optional
 	OnMultiple OnMultiple `json:"onMultiple,omitempty"`
 
-	// OnNoMatch is the policy for the generated objects if no Service matches a backend's labels. Absent: the
+	// OnNoMatch is the policy for the generated objects if no Service matches a backend's labels. Defaults to the
 	// controller's --on-no-match, which is Keep by default.
 	// +optional
 	OnNoMatch OnNoMatch `json:"onNoMatch,omitempty"`
 
-	// BackendMode selects whether the generated objects name the selected Services or aliases of them. Absent: Direct.
+	// BackendMode selects whether the generated objects name the selected Services or aliases of them. Defaults to Direct.
 	// +optional
 	BackendMode BackendMode `json:"backendMode,omitempty"`
 
@@ -116,7 +116,7 @@ type VirtualIngressSpec struct {
 	// +optional
 	RequireEndpoints bool `json:"requireEndpoints,omitempty"`
 
-	// Suffix is appended to this object's name to form the names of the generated objects. It may be empty. Absent: the
+	// Suffix is appended to this object's name to form the names of the generated objects. It may be empty. Defaults to the
 	// controller's --suffix, which is "-generated" by default. The name of a route also has a hash of its host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -138,7 +138,7 @@ type VirtualIngressTLS struct {
 
 // VirtualIngressRule maps the paths of one host to backends.
 type VirtualIngressRule struct {
-	// Host is the host of the requests. Its first label may be a wildcard. Absent: all hosts.
+	// Host is the host of the requests. Its first label may be a wildcard. Defaults to all hosts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^((\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
@@ -218,7 +218,7 @@ type VirtualIngressPath struct {
 	// +required
 	PathType PathType `json:"pathType"`
 
-	// Method of the request. Absent: any method.
+	// Method of the request. Defaults to any method.
 	// +optional
 	Method *gatewayv1.HTTPMethod `json:"method,omitempty"`
 

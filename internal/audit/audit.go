@@ -36,7 +36,7 @@ type Entry struct {
 	Host string `json:"host,omitempty"`
 	// Queries are the DNS queries that were forwarded or denied, because no record has the name.
 	Queries uint64 `json:"queries,omitempty"`
-	// Connections are the ended connections or HTTP requests to the proxy, of which Failures did not reach a server.
+	// Connections are the ended connections or HTTP requests to the proxy, Failures of them did not reach a server.
 	Connections uint64 `json:"connections,omitempty"`
 	Failures    uint64 `json:"failures,omitempty"`
 	// Failure is why the last one of Failures ended.

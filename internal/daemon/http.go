@@ -58,7 +58,7 @@ const shutdownWait = 5 * time.Second
 // idleTimeout is how long a client may keep a connection open between two requests.
 const idleTimeout = 30 * time.Second
 
-// ServeHTTP serves a handler on l until the context ends, waits at most 5 s for pending requests, and returns
+// ServeHTTP serves a handler on l until ctx is done, waits at most 5 s for pending requests, and returns
 // nil. If serving fails before that, it returns an error.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout}

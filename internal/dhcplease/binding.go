@@ -72,12 +72,12 @@ const (
 	hostPrefix    = "host:"
 )
 
-// HostInterface returns the Interface of a host that is no VM, in infraComponents.dhcp.hosts of an Infra, by its MAC address.
+// HostInterface returns the Interface of a host that is not a VM, in infraComponents.dhcp.hosts of an Infra, by its MAC address.
 func HostInterface(mac string) Interface {
 	return Interface{Namespace: hostNamespace, VM: hostPrefix + mac, Name: "host"}
 }
 
-// IsHost reports whether an Interface, or the name of a VM, "namespace/name", belongs to a host that is no VM.
+// IsHost reports whether an Interface, or the name of a VM, "namespace/name", belongs to a host that is not a VM.
 func IsHost(name string) bool { return strings.HasPrefix(name, hostNamespace+"/"+hostPrefix) }
 
 // ParseInterface parses the format of String. It returns an error for any other text.

@@ -23,7 +23,7 @@ type network struct {
 	lost  atomic.Bool
 }
 
-// dial returns the client's end of a connection that Accept returns.
+// dial returns the client's end of a new connection; Accept returns the server's end.
 func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	n.conns <- end{server, n}

@@ -16,7 +16,7 @@ func RESTConfig(path, context string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("not running in a pod; specify a kubeconfig file or a folder of manifests")
+			return nil, errors.New("not running in a pod; specify a kubeconfig file or a directory of manifests")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the pod's ServiceAccount: %w", err)

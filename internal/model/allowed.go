@@ -82,7 +82,7 @@ func (a *addressFilter) String() string {
 		words[i] = r.String()
 	}
 	if len(words) == 0 {
-		return "(none: set 'allow CIDR' in the Corefile, or metallb.ipAddressPoolRange or cidr in the Infra)"
+		return "(none; set 'allow CIDR' in the Corefile, or metallb.ipAddressPoolRange or cidr in the Infra)"
 	}
 	return strings.Join(words, ", ")
 }

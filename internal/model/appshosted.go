@@ -19,7 +19,7 @@ type appsFinder struct {
 	assigned map[string]map[netip.Addr]bool  // addresses of gateways and components, by VLAN
 }
 
-// appsQuery is the look-up of one cluster's apps addresses.
+// appsQuery is the lookup of one cluster's apps addresses.
 type appsQuery struct {
 	*draft
 	apps       *Apps          // the result

@@ -46,12 +46,12 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 		case len(found) == 1:
 			return found[0]
 		case len(found) > 1:
-			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q matches the HostedClusters %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
+			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q matches the HostedClusters %s; set spec.hostedClusterRef", rule.field, rule.value, refList(found))
 			return nil
 		}
 	}
 	if !in.Spec.OnlyDHCP() {
-		b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster matches: set spec.hostedClusterRef%s", servedNote)
+		b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster matches; set spec.hostedClusterRef%s", servedNote)
 	}
 	return nil
 }

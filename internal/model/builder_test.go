@@ -35,6 +35,6 @@ func TestUnchangedUpstreamsAreShared(t *testing.T) {
 	server = server.DeepCopy()
 	server.Spec.Backends[0].MaxConnections = new(int32(7))
 	if again := build(); again[1] == after[1] || again[3] != after[3] {
-		t.Errorf("upstreams %v after the change of one, before %v", again, after)
+		t.Errorf("upstreams %v after the change to one, before %v", again, after)
 	}
 }

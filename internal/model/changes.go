@@ -6,7 +6,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// A Change is the change of one object.
+// A Change is the change to one object.
 type Change struct {
 	// Kind, Namespace and Name identify the object.
 	Kind, Namespace, Name string

@@ -9,7 +9,7 @@ import (
 // checkRelays reports relay agents that DHCP cannot serve.
 func (i *Infra) checkRelays(dhcp *v1alpha1.InfraDHCP, found *problems) {
 	if len(dhcp.Relays) > 0 && !i.Gateway().IsValid() {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.dhcp.relays: DHCP replies through the router of the VLAN: set spec.%s", gatewayField)
+		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.dhcp.relays: DHCP replies through the router of the VLAN; set spec.%s", gatewayField)
 	}
 	for _, text := range dhcp.Relays {
 		if relays, err := netip.ParsePrefix(string(text)); err != nil || !relays.Addr().Is4() {
@@ -50,11 +50,11 @@ func (i *Infra) claimHosts(dhcp *v1alpha1.InfraDHCP, cidr string, found *problem
 		case subnet.IsValid() && !subnet.Contains(address):
 			report(ReasonInvalidAddress, "%s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves", address, subnet.Masked())
 		case what != "":
-			report(ReasonInvalidAddress, "%s is the %s: use another address", address, what)
+			report(ReasonInvalidAddress, "%s is the %s; use another address", address, what)
 		case owners[address] != "":
 			report(ReasonAddressConflict, "%s is also reserved for %s; use another address", address, owners[address])
 		case taken != nil:
-			report(ReasonAddressConflict, "%s is spec.%s: use another address", address, taken.field)
+			report(ReasonAddressConflict, "%s is spec.%s; use another address", address, taken.field)
 		default:
 			owners[address] = host.MAC
 			if !leased {

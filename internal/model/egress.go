@@ -122,11 +122,15 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 		l, http := p.listeners[port], port == egressHTTPPort
 		switch user := podPorts[port]; {
 		case user != "":
-			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used in the proxy's own pod by %s: use another port", port, user)
+			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used in the proxy's own pod by %s; use another port", port, user)
 		case http && upstream.Parent != nil:
 			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d cannot be used with parentProxy", port)
 		case l != nil && l.http != http:
-			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is used for HTTP, or port 80 for TLS: use another port", port)
+			used := "TLS"
+			if l.http {
+				used = "HTTP"
+			}
+			p.found.add(owner, ReasonNameConflict, "spec.egress.ports: port %d is already used for %s; use another port", port, used)
 		default:
 			p.listener(port).http = http
 			ports = append(ports, port)
@@ -148,7 +152,7 @@ func (p *proxyBuilder) addEgress(in *v1alpha1.Egress, owner Ref, cluster *Cluste
 	}
 }
 
-// egressNames returns the names of egress of an Infra and of its ProxyServers, which lead to the proxy on the VLAN; nil for none.
+// egressNames returns the egress names of an Infra and its ProxyServers, which resolve to the proxy on the VLAN; nil for none.
 func (b *builder) egressNames(i *Infra) []*RecordSet {
 	if i.Proxy == nil {
 		return nil
@@ -192,7 +196,7 @@ func (i *Infra) egressRecords(in *v1alpha1.Egress, owner Ref, created time.Time)
 // CheckEgressHost returns an error if a name cannot be in egress.hosts of any Infra that does not allow all names.
 func CheckEgressHost(host string) error {
 	if host == "*" {
-		return fmt.Errorf("%q allows every name: list the names", host)
+		return fmt.Errorf("%q allows every name; list the names", host)
 	}
 	name, err := egressName(host, false, nil)
 	if err == nil && name != host {
@@ -206,7 +210,7 @@ func CheckEgressHost(host string) error {
 func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
 	if host == "*" {
 		if !allowAll {
-			return "", fmt.Errorf("%q allows every name: set allowAll, or list the names", host)
+			return "", fmt.Errorf("%q allows every name; set allowAll, or list the names", host)
 		}
 		return host, nil
 	}
@@ -223,10 +227,10 @@ func egressName(host string, allowAll bool, cluster *Cluster) (string, error) {
 	}
 	// This includes a domain all of whose children are public suffixes, such as compute.amazonaws.com.
 	if wild && (isPublicSuffix(parent) || isPublicSuffix("a."+parent)) {
-		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix: list the domains below it", name, parent)
+		return "", fmt.Errorf("%s allows names of different owners, because %s is a public suffix; list the domains below it", name, parent)
 	}
 	if cluster != nil && (cluster.owns(parent) || slices.ContainsFunc(cluster.AppsDomains, func(domain string) bool { return within(parent, domain) })) {
-		return "", fmt.Errorf("%s is in a domain of %s: its names lead to the hosted cluster", name, cluster.Ref)
+		return "", fmt.Errorf("%s is in a domain of %s: its names belong to the hosted cluster", name, cluster.Ref)
 	}
 	return name, nil
 }

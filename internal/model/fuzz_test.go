@@ -110,7 +110,7 @@ func FuzzBuilder(f *testing.F) {
 	})
 }
 
-// randomNetworks returns the NetworkAttachmentDefinitions of Infras and ProxyServers, of which some are of one network.
+// randomNetworks returns the NetworkAttachmentDefinitions of Infras and ProxyServers, some for the same network.
 func randomNetworks(random *rand.Rand, in *model.Objects) []*objects.NetworkAttachment {
 	var list []*objects.NetworkAttachment
 	known := map[string]bool{}

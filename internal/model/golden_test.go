@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestGolden compares the snapshot of each folder in testdata with the golden file of that name. Folders
+// TestGolden compares the snapshot of each directory in testdata with the golden file of that name. Directories
 // proxy-* are for TestProxyGolden.
 func TestGolden(t *testing.T) {
 	entries, err := os.ReadDir("testdata")
@@ -32,11 +32,11 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestAppsGolden builds the apps-* folders with apps addresses; TestGolden builds them without.
+// TestAppsGolden builds the apps-* directories with apps addresses; TestGolden builds them without.
 func TestAppsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/apps-*/objects.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no folders: %v", err)
+		t.Fatalf("no directories: %v", err)
 	}
 	for _, file := range files {
 		dir := filepath.Dir(file)
@@ -46,22 +46,22 @@ func TestAppsGolden(t *testing.T) {
 	}
 }
 
-// TestBackendNames compares the snapshot of folder proxy-infra with its golden file, if names of backends are published.
+// TestBackendNames compares the snapshot of directory proxy-infra with its golden file, if names of backends are published.
 func TestBackendNames(t *testing.T) {
 	checkGolden(t, "testdata/proxy-infra", "testdata/backend-names.golden", model.Options{Backends: true})
 }
 
-// TestEgressNames compares the snapshot of folder proxy-egress with its golden file, if the ProxyServer is read for DNS.
+// TestEgressNames compares the snapshot of directory proxy-egress with its golden file, if the ProxyServer is read for DNS.
 func TestEgressNames(t *testing.T) {
 	checkGolden(t, "testdata/proxy-egress", "testdata/egress-names.golden", model.Options{Backends: true})
 }
 
-// TestVMNames compares the snapshot of folder vm-names with its golden file, if the leases of DHCP are read.
+// TestVMNames compares the snapshot of directory vm-names with its golden file, if the leases of DHCP are read.
 func TestVMNames(t *testing.T) {
 	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{model.AllLeases}})
 }
 
-// TestProxyGolden compares the snapshots of the folders proxy-*, with ProxyServers and apps addresses.
+// TestProxyGolden compares the snapshots of the directories proxy-*, with ProxyServers and apps addresses.
 func TestProxyGolden(t *testing.T) {
 	folders, err := filepath.Glob("testdata/proxy-*[^n]") // no *.golden
 	if err != nil || len(folders) == 0 {

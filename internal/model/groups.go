@@ -53,7 +53,7 @@ type member struct {
 	key    key
 	object objects.Object // nil if it was deleted
 	keys   []key          // in Builder.byKey
-	group  *group         // nil between two groups
+	group  *group         // nil while the member moves to another group
 }
 
 // A group is a set of members that may affect each other, with the snapshot of these alone.
@@ -62,7 +62,7 @@ type group struct {
 	snapshot *Snapshot
 }
 
-// A Builder builds a sequence of snapshots from the changes of objects. It divides the objects into groups that do not affect
+// A Builder builds a sequence of snapshots from the changes to objects. It divides the objects into groups that do not affect
 // each other, and builds only the groups that a change affects. Successive snapshots share equal Clusters, Views, Parts and
 // ProxyServers, so that a reader can detect changes by comparing pointers. Callers must not modify objects that they have passed
 // to Update. A Builder is not safe for concurrent use.

@@ -27,7 +27,7 @@ func NewBuilder(options Options, previous *Snapshot) *Builder {
 	return b
 }
 
-// Update applies changes, of which no two are of the same object, and returns the next snapshot.
+// Update applies changes, at most one of each object, and returns the next snapshot.
 func (b *Builder) Update(changes []Change) *Snapshot {
 	u := b.newUpdate(changes)
 	u.regroup()

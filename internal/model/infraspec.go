@@ -36,7 +36,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 		}
 		i.readRecords(dns.Records, found)
 		if i.vmNamesSpec = dns.VMNames; dns.VMNames.IsEnabled() && !in.Spec.InfraComponents.DHCP.IsEnabled() {
-			found.add(i.Ref, ReasonInvalidRecord, "%s: DHCP is not enabled, so no VM has a lease: enable infraComponents.dhcp", vmNamesField)
+			found.add(i.Ref, ReasonInvalidRecord, "%s: DHCP is not enabled, so no VM has a lease; enable infraComponents.dhcp", vmNamesField)
 		}
 	}
 	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {

@@ -16,7 +16,7 @@ import (
 // Multus' configuration.
 type Isolation struct {
 	Enabled bool `json:"namespaceIsolation"`
-	// Global are the namespaces, separated by commas, of which all pods may use the NetworkAttachmentDefinitions. If
+	// Global are the namespaces, separated by commas, whose NetworkAttachmentDefinitions all pods may use. If
 	// it is empty, namespace default's labels are used.
 	Global string `json:"globalNamespaces"`
 }

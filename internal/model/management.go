@@ -144,7 +144,7 @@ func (s *nameFilter) domainFault(domain string) string {
 	}
 	for _, name := range slices.Concat(s.domains, s.reserved) {
 		if within(name, domain) {
-			return "it contains " + name + ", which belongs to the management cluster: choose another domain"
+			return "it contains " + name + ", which belongs to the management cluster; choose another domain"
 		}
 	}
 	return s.routeFault(domain)
@@ -158,7 +158,7 @@ func (s *nameFilter) appsFault(domain string) string {
 	}
 	for _, name := range s.domains {
 		if within(domain, name) {
-			return "it lies in " + name + ", a domain of the management cluster: choose one outside of it, or below the hosted cluster's own domain"
+			return "it lies in " + name + ", a domain of the management cluster; choose one outside of it, or below the hosted cluster's own domain"
 		}
 	}
 	return ""
@@ -170,7 +170,7 @@ func (s *nameFilter) hostFault(name string) string {
 		return why
 	}
 	if slices.Contains(s.reserved, name) {
-		return "it belongs to the management cluster: choose another name"
+		return "it belongs to the management cluster; choose another name"
 	}
 	if s.owns(name) {
 		return ""
@@ -183,7 +183,7 @@ func (s *nameFilter) hostFault(name string) string {
 	}
 	for _, domain := range s.domains {
 		if within(name, domain) {
-			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has this host: choose a name outside "+
+			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has this host; choose a name outside "+
 				"of that domain, or publish it with a Route", domain, s.ControlPlaneNamespace)
 		}
 	}
@@ -201,13 +201,13 @@ func (s *nameFilter) allowedFault(name string) string {
 // routeFault returns a fault if a name is the host of an admitted Route outside of all control planes.
 func (s *nameFilter) routeFault(name string) string {
 	if r := s.routes[name]; r != nil {
-		return "it is the host of Route " + r.Namespace + "/" + r.Name + ": choose another name"
+		return "it is the host of Route " + r.Namespace + "/" + r.Name + "; choose another name"
 	}
 	return ""
 }
 
 // hyperShiftRouter is the routerName with which HyperShift admits all Routes of a control plane whose API server is
-// published by a Route with a hostname. It does not compare their hosts with Routes of other namespaces. Source:
+// published by a Route with a hostname. It does not compare their hosts with Routes in other namespaces. Source:
 // hypershift, control-plane-operator/controllers/hostedcontrolplane/ingress/router.go.
 const hyperShiftRouter = "router"
 

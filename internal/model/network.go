@@ -81,7 +81,7 @@ func (i *Infra) claimAddresses(field string, use claimKind, texts []v1alpha1.IP,
 			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is not in the VLAN's subnets %v", field, address, i.CIDRs)
 		}
 		if what := reservedAddress(address, i.CIDRs); what != "" {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is the %s: use another address", field, address, what)
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is the %s; use another address", field, address, what)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (i *Infra) addUpstreams(servers []string, found *problems) {
 	for _, text := range servers {
 		resolver, err := parseResolver(text)
 		if err != nil {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address: use an address such as 203.0.113.53 or 203.0.113.53:5353", field, text)
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address; use an address such as 203.0.113.53 or 203.0.113.53:5353", field, text)
 			continue
 		}
 		i.resolvers = append(i.resolvers, resolver)
@@ -181,7 +181,7 @@ func (i *Infra) claimApps(apps *v1alpha1.AppsIngress, found *problems) {
 			continue // reported if the addresses are in use
 		}
 		if other := i.claimed(address); other != nil {
-			found.add(i.Ref, ReasonAddressConflict, "spec.appsIngress.addresses: %s is spec.%s: use another address", address, other.field)
+			found.add(i.Ref, ReasonAddressConflict, "spec.appsIngress.addresses: %s is spec.%s; use another address", address, other.field)
 		}
 		i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimApps, "appsIngress.addresses")
 	}
@@ -258,13 +258,13 @@ func (i *Infra) checkRange(r v1alpha1.AddressRange, excluded []v1alpha1.AddressR
 		if other.use == claimClients {
 			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the ranges %s and %s overlap", other.AddressRange, r)
 		} else if common := intersection(r, other.AddressRange); len(common.Without(excluded...)) > 0 {
-			found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, common, other.field)
+			found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s; exclude it", r, common, other.field)
 		}
 	}
 	for _, end := range []netip.Addr{r.First, r.Last} {
 		what := reservedAddress(end, i.CIDRs)
 		if what != "" && !slices.ContainsFunc(excluded, func(e v1alpha1.AddressRange) bool { return e.Contains(end) }) {
-			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s: exclude it", r, end, what)
+			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s; exclude it", r, end, what)
 		}
 	}
 }

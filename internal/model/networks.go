@@ -13,7 +13,7 @@ func sharedNetwork(a, b *Infra) string {
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
 		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of "+
-			"both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+			"both; correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
 			b.Ref, sharedNetwork(a, b), family)
 	}
 	reported := false
@@ -31,7 +31,7 @@ func (v *VLAN) checkSubnets(found *problems) {
 	}
 }
 
-// disjointFamily returns the address family of which both Infras have subnets but no common one, or "".
+// disjointFamily returns the address family in which both Infras have subnets, but none in common; empty if there is no such family.
 func (i *Infra) disjointFamily(o *Infra) string {
 	for _, family := range []string{"IPv4", "IPv6"} {
 		both, common := false, false

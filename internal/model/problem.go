@@ -38,7 +38,7 @@ const (
 	ReasonHostedClusterNotFound Reason = "HostedClusterNotFound"
 	// ReasonHostedClusterAmbiguous: several HostedClusters match the Infra.
 	ReasonHostedClusterAmbiguous Reason = "HostedClusterAmbiguous"
-	// ReasonConsentMissing: an Infra of another namespace serves the HostedCluster, and the HostedCluster's
+	// ReasonConsentMissing: an Infra in another namespace serves the HostedCluster, and the HostedCluster's
 	// annotation does not list this Infra.
 	ReasonConsentMissing Reason = "ConsentMissing"
 	// ReasonDomainMismatch: the cluster domain of the Infra differs from the HostedCluster's. Both are

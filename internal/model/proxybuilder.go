@@ -42,7 +42,7 @@ func (p *proxyBuilder) claim(address netip.Addr) {
 	config := &p.in.Spec.NetworkConfig
 	if prefix, err := netip.ParsePrefix(config.ServerIP); err == nil {
 		if what := reservedAddress(address, []netip.Prefix{prefix.Masked()}); what != "" {
-			p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %s is the %s: use another address", address, what)
+			p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %s is the %s; use another address", address, what)
 		}
 	}
 	nad := config.NetworkAttachment(p.in.Namespace)

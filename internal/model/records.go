@@ -92,7 +92,7 @@ func NewRecordSet(owner Ref, field string, list []v1alpha1.DNSRecord) (set *Reco
 	return set, faults
 }
 
-// With returns the view with further records.
+// With returns the view with additional records.
 func (v *View) With(records []*RecordSet) *View {
 	if len(records) == 0 {
 		return v
@@ -352,23 +352,23 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	domain := strings.TrimPrefix(r.Name, "*.")
 	switch owner := b.apps[domain]; {
 	case b.names[r.Name] != nil:
-		return "it is a control-plane name of " + b.names[r.Name].String() + ": choose another name"
+		return "it is a control-plane name of " + b.names[r.Name].String() + "; choose another name"
 	case owner != nil:
-		return "it is an apps name of " + owner.String() + ": choose another name"
+		return "it is an apps name of " + owner.String() + "; choose another name"
 	}
 	if first := b.records[r.Name]; first != nil && first != s {
-		return "another record of " + first.Owner.String() + " has the name: choose another name"
+		return "another record of " + first.Owner.String() + " has the name; choose another name"
 	}
 	if r.Type == v1alpha1.DNSRecordCNAME {
 		if b.zones[r.Name] != nil {
 			return "it is the domain of a hosted cluster, which cannot be an alias"
 		}
 		if b.records[r.Name] != nil {
-			return "the name has other records: remove them, or the CNAME"
+			return "the name has other records; remove them, or the CNAME"
 		}
 		b.aliases[r.Name] = true
 	} else if b.aliases[r.Name] {
-		return "the name has a CNAME: remove it, or this record"
+		return "the name has a CNAME; remove it, or this record"
 	}
 	if r.Type == v1alpha1.DNSRecordPTR && s.kind == recordsVM { // in its own zone
 		return ""
@@ -395,9 +395,9 @@ func (b *viewBuilder) domainFault(s *RecordSet, domain string) string {
 	case owner == nil:
 		return ""
 	case owner != s.cluster && !s.any:
-		return "it lies in " + domain + ", a domain of " + owner.String() + ": choose another name"
+		return "it lies in " + domain + ", a domain of " + owner.String() + "; choose another name"
 	case s.kind == recordsVM && b.apps[domain] != nil: // a record may replace an app; a VM's name would do so by chance
-		return "it lies in " + domain + ", an apps domain of " + owner.String() + ": choose another domain"
+		return "it lies in " + domain + ", an apps domain of " + owner.String() + "; choose another domain"
 	default:
 		return ""
 	}

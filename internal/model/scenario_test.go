@@ -28,7 +28,7 @@ import (
 //	KIND [NAMESPACE/]NAME CHANGE  create an object, or change it as kubectl patch --type=merge does; the namespace is clusters by default
 //	template KIND CHANGE          change every object of a kind when it is created
 //	delete KIND [NAMESPACE/]NAME
-//	read FOLDER                   read the objects from a folder of testdata
+//	read FOLDER                   read the objects from a directory of testdata
 //	options OPTIONS               set the options of the model
 //	hosted [@CLUSTER] [unread] [missing] [REASON] ADDRESS...
 //	                              the apps Service in a hosted cluster, clusters/demo by default, and the reason why it cannot be read;

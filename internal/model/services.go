@@ -139,5 +139,5 @@ func (x *serviceIndex) controlPlaneHint(namespace, service, port string) string 
 	if name == "" || name == service && port == strconv.Itoa(int(number)) || len(x.list(namespace)) > 0 && x.find(namespace, name) == nil {
 		return ""
 	}
-	return fmt.Sprintf("; HyperShift creates %s:%d: correct targetService and targetPort", name, number)
+	return fmt.Sprintf("; HyperShift creates %s:%d; correct targetService and targetPort", name, number)
 }

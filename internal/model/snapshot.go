@@ -149,7 +149,7 @@ type Snapshot struct {
 
 	pod      func() *View
 	services *serviceIndex
-	vmHosts  map[string][]*vmHost // in force, by pool
+	vmHosts  map[string][]*vmHost // hosts whose leases are in force, by pool
 }
 
 // A Part is a group of hosted clusters whose names do not interact with other clusters' names: no name in the group

@@ -138,7 +138,7 @@ func (p *leasePool) records(domain string, cidrs []netip.Prefix) *vmRecords {
 	return p.last
 }
 
-// VMNames returns the records of the VMs with a lease of the DHCP of "namespace/name", if no Infra of that name is
+// VMNames returns the records of the VMs with a lease from the DHCP of "namespace/name", if no Infra of that name is
 // read. domain is the VMs' domain. Addresses in the subnets get PTR records. It returns nil without a domain.
 func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSet {
 	if domain == "" {

@@ -206,7 +206,7 @@ func (m *Monitor) View(names ...string) *problem.VLAN {
 	return view
 }
 
-// Repeat calls probe every Interval until ctx ends. It logs an error unless the previous call returned the same
+// Repeat calls probe every Interval until ctx is done. It logs an error unless the previous call returned the same
 // error.
 func Repeat(ctx context.Context, log *slog.Logger, probe func(context.Context) error) {
 	tick := time.NewTicker(Interval)

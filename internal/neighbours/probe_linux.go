@@ -136,7 +136,7 @@ func probe(ctx context.Context, link int, dial func(context.Context, netip.Addr)
 // table returns the kernel's table of IPv4 neighbors on a link, or on all with link 0.
 func table(link int) (map[netip.Addr]Result, error) {
 	list, err := netlink.NeighList(link, netlink.FAMILY_V4)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // interrupted by a change of the table
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // interrupted by a change to the table
 		return nil, fmt.Errorf("reading the neighbor table: %w", err)
 	}
 	all := map[netip.Addr]Result{}

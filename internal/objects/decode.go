@@ -110,7 +110,7 @@ func isConvertible(value any) bool {
 	return true
 }
 
-// trim removes metadata that the model does not read, so that a change of it is not a change of the object.
+// trim removes metadata that the model does not read, so that a change to it is not a change to the object.
 func trim(o metav1.Object) {
 	o.SetGenerateName("")
 	o.SetSelfLink("")

@@ -21,7 +21,7 @@ type HostedCluster struct {
 	Status HostedClusterStatus `json:"status,omitzero"`
 }
 
-// AnnotationInfras is the annotation of a HostedCluster that lists the Infras of other namespaces that may serve it,
+// AnnotationInfras is the annotation of a HostedCluster that lists the Infras in other namespaces that may serve it,
 // each as "namespace/name", separated by commas.
 const AnnotationInfras = "hostedcluster.densityops.com/infras"
 

@@ -183,8 +183,8 @@ var Kinds = []Kind{
 	{UpstreamFailing, "OOOI-DNS-007", either, v1alpha1.ConditionUpstreamReady, "correct networkConfig.dnsServers, or the path from the DNS pods to the resolver"},
 
 	{AddressHeldTwice, "OOOI-PRX-016", Fail, v1alpha1.ConditionProxyReady, "find the other host by its MAC address, and remove the address from it"},
-	{AddressNotHeld, "OOOI-PRX-017", Fail, v1alpha1.ConditionProxyReady, "see the logs of containers holder of the proxy's pods"},
-	{AddressUnstable, "OOOI-PRX-017", Warn, "", "see the logs of containers holder: the proxy's readiness changes, or the VLAN loses frames"},
+	{AddressNotHeld, "OOOI-PRX-017", Fail, v1alpha1.ConditionProxyReady, "see the logs of container holder in the proxy's pods"},
+	{AddressUnstable, "OOOI-PRX-017", Warn, "", "see the logs of container holder: the proxy's readiness changes, or the VLAN loses frames"},
 	{LeaseNotRenewable, "OOOI-API-006", Warn, "", "check that the pod reaches the API server, and that its ServiceAccount may update the Lease"},
 	{BackendUnreachable, "OOOI-PRX-012", either, v1alpha1.ConditionBackendsReady,
 		"see the pods of the backend's Service, and the NetworkPolicies that select them"},

@@ -68,7 +68,7 @@ func Choose[S metav1.Object](found []S, namespace string, labels map[string]stri
 	if len(found) == 1 {
 		return Choice[S]{Service: found[0]}
 	}
-	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in namespace %s have the labels %s: %s: set onMultiple, or add labels that distinguish them",
+	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in namespace %s have the labels %s: %s; set onMultiple, or add labels that distinguish them",
 		len(found), namespace, Text(labels), names(found))}
 	for _, s := range found {
 		if s.GetName() == last {

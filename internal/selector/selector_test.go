@@ -20,7 +20,7 @@ func TestChoose(t *testing.T) {
 	old, young, twin := service("z-old", 1), service("a-young", 2), service("b-young", 2)
 	labels := map[string]string{"b": "2", "a": "1"}
 	const none = "no Service in namespace web has the labels a=1,b=2"
-	const several = "3 Services in namespace web have the labels a=1,b=2: z-old, a-young, b-young: set onMultiple, or add labels that distinguish them"
+	const several = "3 Services in namespace web have the labels a=1,b=2: z-old, a-young, b-young; set onMultiple, or add labels that distinguish them"
 	for _, tc := range []struct {
 		name    string
 		found   []*corev1.Service
@@ -60,7 +60,7 @@ func TestMessageNamesTenServices(t *testing.T) {
 		found = append(found, service(fmt.Sprintf("s-%03d", i), int64(i)))
 	}
 	c := Choose(found, "web", map[string]string{"a": "1"}, "", "")
-	if !strings.Contains(c.Message, "s-009, and 490 more: set onMultiple") {
+	if !strings.Contains(c.Message, "s-009, and 490 more; set onMultiple") {
 		t.Error(c.Message)
 	}
 }

@@ -59,7 +59,7 @@ func Read(path string, content Content, check func() error) error {
 
 // A File is a snapshot file that Run keeps up to date. Its fields must not change after the first call of a method.
 type File struct {
-	// Path is the path of the file. If it is empty, there is no file, and Load and Run do nothing.
+	// Path is the path of the file. If it is empty, no file is used, and Load and Run do nothing.
 	Path string
 	// Objects names the objects in the file, in messages.
 	Objects string
@@ -69,7 +69,7 @@ type File struct {
 	// MaxInterval is the longest time between two writes while the content changes: much content is written less
 	// frequently, so that its encoding takes at most a 500th of the time. 0 means that Interval is always used.
 	MaxInterval time.Duration
-	// Changes returns the number of changes of the content so far, and whether there is content to write.
+	// Changes returns the number of changes to the content so far, and whether there is content to write.
 	Changes func() (n uint64, ok bool)
 	// Current reports whether the content is up to date.
 	Current func() bool

@@ -125,7 +125,7 @@ func TestRun(t *testing.T) {
 		group.Wait()
 		expect(0, "one two three four", true)
 		if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-			t.Errorf("the folder has %v, %v; want one file", files, err)
+			t.Errorf("the directory has %v, %v; want one file", files, err)
 		}
 	})
 }

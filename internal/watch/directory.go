@@ -24,12 +24,12 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// directoryPoll is the interval at which a folder is read. Polling works with every kind of folder,
+// directoryPoll is the interval at which a directory is read. Polling works with every kind of directory,
 // including the swapped symbolic links of a mounted ConfigMap.
 const directoryPoll = 500 * time.Millisecond
 
-// directorySource reads objects from the YAML and JSON files of a folder and its subfolders, such as a
-// must-gather. It ignores files and folders whose names begin with a dot, which belong to updates of
+// directorySource reads objects from the YAML and JSON files of a directory and its subdirectories, such as a
+// must-gather. It ignores files and directories whose names begin with a dot, which belong to updates of
 // ConfigMaps, editors and version control.
 type directorySource struct {
 	tables
@@ -69,9 +69,9 @@ func newDirectorySource(dir string, options model.Options, log *slog.Logger, cha
 	return s
 }
 
-// ReadManifests reads a folder once, and returns the objects that a snapshot with the options needs, each kind sorted by namespace
+// ReadManifests reads a directory once, and returns the objects that a snapshot with the options needs, each kind sorted by namespace
 // and name. A file that cannot be read is an element of Objects.Broken with kind File. ReadManifests returns an error only if the
-// folder itself cannot be read.
+// directory itself cannot be read.
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler), nil)
 	_, err := s.refresh()
@@ -87,14 +87,14 @@ func (s *directorySource) run(ctx context.Context) {
 }
 
 // refresh reads the files if any of them changed, and reports whether one did. The first file, ordered by path, that
-// has an object takes precedence. It returns an error if the folder cannot be read.
+// has an object takes precedence. It returns an error if the directory cannot be read.
 func (s *directorySource) refresh() (changed bool, err error) {
 	found, err := filesIn(s.dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state.Connected = err == nil; err != nil {
 		if s.state.Error != err.Error() {
-			s.log.Error("cannot read the folder; keeping its previous objects", "err", err)
+			s.log.Error("cannot read the directory; keeping its previous objects", "err", err)
 		}
 		s.state.Error = err.Error()
 		return false, err
@@ -116,7 +116,7 @@ func (s *directorySource) refresh() (changed bool, err error) {
 			key := keyOf(o)
 			if used := all[o.table][key]; used == nil {
 				all[o.table][key], owner[o.Object] = o.Object, path
-			} else if !reflect.DeepEqual(used, o.Object) { // identical copies are no duplicates: a must-gather has many
+			} else if !reflect.DeepEqual(used, o.Object) { // identical copies are not duplicates: a must-gather has many
 				s.log.Warn("two files contain the same object with different content; using the first path",
 					"object", o.resource.kind+" "+key, "used", owner[used], "ignored", path)
 			}
@@ -152,7 +152,7 @@ func (s *directorySource) read(path string) (found []manifestObject) {
 	return found
 }
 
-// filesIn returns the files in a folder that may have objects, by path.
+// filesIn returns the files in a directory that may have objects, by path.
 func filesIn(dir string) (map[string]fs.FileInfo, error) {
 	found, root := map[string]fs.FileInfo{}, os.DirFS(dir)
 	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -164,7 +164,7 @@ func filesIn(dir string) (map[string]fs.FileInfo, error) {
 		case err != nil:
 			return err
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-			// Stat follows the links of a mounted ConfigMap. A dangling link is no file.
+			// Stat follows the links of a mounted ConfigMap. A dangling link is not a file.
 			if info, err := fs.Stat(root, path); err == nil && !info.IsDir() {
 				found[filepath.Join(dir, path)] = info
 			}
@@ -172,7 +172,7 @@ func filesIn(dir string) (map[string]fs.FileInfo, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the folder of manifests: %w", err)
+		return nil, fmt.Errorf("reading the directory of manifests: %w", err)
 	}
 	return found, nil
 }

@@ -43,7 +43,7 @@ func sourceOf(dir string, log *strings.Builder) *directorySource {
 	return newDirectorySource(dir, model.Options{}, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
 
-// refresh reads the folder; its status has the error.
+// refresh reads the directory; its status has the error.
 func refresh(s *directorySource) { _, _ = s.refresh() }
 
 func TestFilesOfAFolder(t *testing.T) {
@@ -52,11 +52,11 @@ func TestFilesOfAFolder(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"visible files and folders", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/two.yaml": service("two", "192.0.2.2")}, "one=192.0.2.1 two=192.0.2.2"},
-		{"a hidden folder of a ConfigMap update", map[string]string{"one.yaml": service("one", "192.0.2.1"), "..old/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"visible files and directories", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/two.yaml": service("two", "192.0.2.2")}, "one=192.0.2.1 two=192.0.2.2"},
+		{"a hidden directory of a ConfigMap update", map[string]string{"one.yaml": service("one", "192.0.2.1"), "..old/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
 		{"a Git repository", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/.git/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
 		{"a hidden file of an editor", map[string]string{"one.yaml": service("one", "192.0.2.1"), ".one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
-		{"a folder with the name of a manifest", map[string]string{"dir.yaml/one.yaml": service("one", "192.0.2.1")}, "one=192.0.2.1"},
+		{"a directory with the name of a manifest", map[string]string{"dir.yaml/one.yaml": service("one", "192.0.2.1")}, "one=192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -85,7 +85,7 @@ func TestStatusOfAFolderThatDisappears(t *testing.T) {
 	}
 }
 
-// TestMountedConfigMap reads a folder like the kubelet creates it: files are links into a hidden folder,
+// TestMountedConfigMap reads a directory like the kubelet creates it: files are links into a hidden directory,
 // which is replaced on update.
 func TestMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()

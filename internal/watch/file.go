@@ -49,7 +49,7 @@ func (s *Store) load() {
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
-// changeCount returns the number of changes of the source's objects, and whether they were all listed.
+// changeCount returns the number of changes to the source's objects, and whether they were all listed.
 func (s *Store) changeCount() (n uint64, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

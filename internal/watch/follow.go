@@ -53,7 +53,7 @@ func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follo
 	return &Follower{w}
 }
 
-// Run watches the resource until the context ends. It must be called only once.
+// Run watches the resource until ctx is done. It must be called only once.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
 // Restore sets the objects before Run: those that were known when the process ended, and KeptSince at that time. The first list

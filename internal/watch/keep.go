@@ -28,7 +28,7 @@ const maxKeptNames = 10
 type keepRule int
 
 const (
-	// keepNothing is the rule of resources of which the absence is a fact, such as a Secret with credentials.
+	// keepNothing is the rule for resources whose absence is a fact, such as a Secret with credentials.
 	keepNothing keepRule = iota
 	// keepOutage keeps the objects of a resource for the retention time if all of them disappear at once: the resource is not
 	// served, or a list is empty.

@@ -147,7 +147,7 @@ func isBroken(o objects.Object) bool {
 	return broken
 }
 
-// proxyResources returns the further resources for ProxyServers.
+// proxyResources returns the additional resources for ProxyServers.
 func proxyResources() []resource {
 	return []resource{
 		{

@@ -15,13 +15,13 @@ import (
 
 // source is a source of objects, which are in tables.
 type source interface {
-	// run watches the source until the context ends.
+	// run watches the source until ctx is done.
 	run(context.Context)
 	// status returns the state of each watch.
 	status() []ResourceStatus
 }
 
-// ResourceStatus is the state of one watch, or of the folder of manifests.
+// ResourceStatus is the state of one watch, or of the directory of manifests.
 type ResourceStatus struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
@@ -37,7 +37,7 @@ type ResourceStatus struct {
 	// LastSeen is when the watch was opened, if it is connected, otherwise when it was last connected or the
 	// resource was last found missing; zero for never.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
-	// Error is why the last request, or reading the folder, failed; empty if it succeeded.
+	// Error is why the last request, or reading the directory, failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 	// Reason is the API server's reason for Error, such as Unauthorized, or Unreachable without an answer.
 	Reason string `json:"reason,omitempty"`
@@ -85,7 +85,7 @@ func (s *Store) watchAPI(config *rest.Config) error {
 	return nil
 }
 
-// changed passes a change of a resource with minor on to subscribers, and requests a new snapshot for one that is not minor.
+// changed passes a change to a resource with minor on to subscribers, and requests a new snapshot for one that is not minor.
 // A list is never minor, because the first snapshot waits for all lists.
 func (s *Store) changed(r resource, before, now objects.Object) {
 	listed := before == nil && now == nil

@@ -33,7 +33,7 @@ type Config struct {
 	Kubeconfig string
 	// Context is the context to use in Kubeconfig; empty for its current one.
 	Context string
-	// Manifests is a folder of YAML or JSON files to read instead of an API server. If it is set, Kubeconfig and
+	// Manifests is a directory of YAML or JSON files to read instead of an API server. If it is set, Kubeconfig and
 	// Context are ignored.
 	Manifests string
 	// Scope limits the objects in the snapshot.
@@ -67,7 +67,7 @@ func (c Config) options() model.Options {
 	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Backends: c.Backends, Names: c.Names, Leases: c.Leases}
 }
 
-// String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder) and, if they
+// String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a directory) and, if they
 // are set, the context, the HostedClusters and Infras in scope, Names, Apps and File.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
@@ -109,7 +109,7 @@ type Store struct {
 	started time.Time
 	source  source
 	tables  tables
-	hosted  *hostedServices // nil if objects are read from a folder
+	hosted  *hostedServices // nil if objects are read from a directory
 	file    *snapshotfile.File
 	dirty   chan struct{}
 
@@ -121,7 +121,7 @@ type Store struct {
 	fromSource     bool           // whether snapshot was built from the source and not from the file
 	fileWritten    time.Time      // when the file was written that snapshot was built from
 	builds         int
-	changes        uint64 // number of changes of the source's objects
+	changes        uint64 // number of changes to the source's objects
 	subscribers    subscribers.Set[func()]
 	endpoints      subscribers.Set[func(service string)]
 	changedObjects subscribers.Set[func(objects.Object)]
@@ -148,7 +148,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Run watches the objects until the context ends. When it returns, all watches have ended, and the last changes have
+// Run watches the objects until ctx is done. When it returns, all watches have ended, and the last changes have
 // been written to the snapshot file. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup

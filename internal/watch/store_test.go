@@ -82,7 +82,7 @@ func TestStoreFollowsDirectory(t *testing.T) {
 	lab.WriteFile(t, `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"demo-proxy","namespace":"clusters"},"spec":{"clusterIP":"10.96.0.3"}}]}`, dir, "service.json")
 	lab.WriteFile(t, "not a manifest", dir, "notes.txt")
 	store := run(t, watch.Config{Manifests: dir})
-	await(t, store, "the names of the folder", func(s *model.Snapshot) bool {
+	await(t, store, "the names of the directory", func(s *model.Snapshot) bool {
 		return has(s.Pod(), "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
 
@@ -106,7 +106,7 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 	store := run(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "nowhere")})
 	lab.Poll(t, "the error in the status", func() bool { return store.Status().Resources[0].Error != "" })
 	if store.Snapshot() != nil {
-		t.Error("there is a snapshot without a folder")
+		t.Error("there is a snapshot without a directory")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestUnusableSnapshotFileIsRenamed(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	_, err := watch.Open(watch.Config{}, slog.New(slog.DiscardHandler))
-	if err == nil || err.Error() != "not running in a pod; specify a kubeconfig file or a folder of manifests" {
+	if err == nil || err.Error() != "not running in a pod; specify a kubeconfig file or a directory of manifests" {
 		t.Errorf("error is %v", err)
 	}
 	_, err = watch.Open(watch.Config{Kubeconfig: "/nonexistent/kubeconfig"}, slog.New(slog.DiscardHandler))

@@ -25,7 +25,7 @@ func (s tables) objects() *model.Objects {
 	return all
 }
 
-// changes returns the changes of objects since its last call, at first all objects, and whether every resource was listed. Before
+// changes returns the changes to objects since its last call, at first all objects, and whether every resource was listed. Before
 // that it returns none.
 func (s tables) changes() ([]model.Change, bool) {
 	for _, t := range s {

@@ -78,7 +78,7 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 	return w
 }
 
-// run watches the resource until the context ends.
+// run watches the resource until ctx is done.
 func (w *watcher) run(ctx context.Context) {
 	// recordAttempt logs each error once; client-go would log every attempt.
 	quiet := logr.Discard()

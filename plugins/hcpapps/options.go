@@ -35,13 +35,13 @@ func (o *options) parser(property string) views.Parser {
 func (o *options) parseSource(args []string) error {
 	known := []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}
 	if len(args) == 0 {
-		return errors.New("must be one or more of hosted, mirrored, status")
+		return errors.New("must be one or more of hosted, mirrored and status")
 	}
 	for _, arg := range args {
 		source := model.AppsSource(arg)
 		switch {
 		case !slices.Contains(known, source):
-			return fmt.Errorf("%q: must be one or more of hosted, mirrored, status", arg)
+			return fmt.Errorf("%q must be hosted, mirrored or status", arg)
 		case slices.Contains(o.Sources, source):
 			return fmt.Errorf("duplicate %s", arg)
 		}

@@ -16,7 +16,7 @@ func (h *HCPViews) Ready() bool { return h.Loaded() }
 // Snapshots returns the snapshot of hosted clusters and Infras for each configuration of the plugin.
 func Snapshots() []*model.Snapshot { return views.Snapshots() }
 
-// Statuses returns the state of the store of each configuration of the plugin.
+// Statuses returns the state of the store of each of the plugin's configurations.
 func Statuses() []watch.Status { return views.Statuses() }
 
 // Logger returns a logger that writes to CoreDNS's log under the name of the plugin.

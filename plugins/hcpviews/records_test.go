@@ -66,7 +66,7 @@ func TestCorefileRecords(t *testing.T) {
 	write("nfs.demo.example.com. IN A 192.0.2.88\n")
 	lab.Poll(t, "the changed file to be used", func() bool { return resolve(blueClient, "nfs.demo.example.com.") == "192.0.2.88" })
 	if _, err := parse(viewstest.Controller("hcpviews {\n records " + file + ".missing\n}")); err == nil {
-		t.Error("a file that does not exist is no error")
+		t.Error("a file that does not exist is not an error")
 	}
 }
 

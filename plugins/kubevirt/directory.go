@@ -65,7 +65,7 @@ func newDirectory(c config, log *slog.Logger) *directory {
 	return d
 }
 
-// Lookup implements vm.Directory. It costs one map look-up.
+// Lookup implements vm.Directory. It costs one map lookup.
 func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

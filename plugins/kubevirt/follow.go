@@ -250,7 +250,7 @@ func (d *directory) markSynced() {
 	}
 	d.log.Info("VMs are synced", "scope", d.config.String(), "instances", n)
 	if problem != "" {
-		d.log.Warn("cannot identify the network; NetworkAttachmentDefinitions of other namespaces may not be recognized", "reason", problem)
+		d.log.Warn("cannot identify the network; NetworkAttachmentDefinitions in other namespaces may not be recognized", "reason", problem)
 	}
 }
 
@@ -264,7 +264,7 @@ type optionalFollower struct {
 
 	mu       sync.Mutex
 	last     string // the last error
-	noAccess bool   // the resource may not be read, or is not served
+	noAccess bool   // reading the resource is forbidden, or the resource is not served
 }
 
 // following configures an optionalFollower.
@@ -296,7 +296,7 @@ func (o *optionalFollower) follow(d *directory, client dynamic.Interface, f foll
 	}, log)
 }
 
-// followVirtualMachines returns a watch of the metadata of the VirtualMachines of a namespace.
+// followVirtualMachines returns a watch of the metadata of a namespace's VirtualMachines.
 func followVirtualMachines(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *optionalFollower {
 	m := &optionalFollower{
 		refusal: "cannot read VirtualMachines; VMs keep their addresses only while they run", remedy: "grant list and watch for virtualmachines",

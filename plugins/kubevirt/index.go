@@ -34,7 +34,7 @@ func compareClaims(a, b claim) int {
 	)
 }
 
-// current reports whether the instance of a claim has not ended, is not being deleted and is no test client.
+// current reports whether the instance of a claim has not ended, is not being deleted and is not a test client.
 func (c claim) current() bool { return !c.instance.Final && !c.instance.Deleted && !c.instance.test }
 
 // An index maps the bytes of a MAC address or a reserved address to the claims on it, in order of precedence.

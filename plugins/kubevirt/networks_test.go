@@ -70,7 +70,7 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	lab.Must(t, cp.DeleteYAML(t.Context(), []byte(nad(vms, "vlan50", 50)+nad(infra, "vlan50", 50))))
 	lab.Poll(t, "the deletion to be reported", func() bool { return strings.Contains(d.state().NetworkProblem, "does not exist") })
 	expect("after the deletion of the NetworkAttachmentDefinitions", macB, "same")
-	expect("after the change of the NetworkAttachmentDefinition", macC, "other")
+	expect("after the change to the NetworkAttachmentDefinition", macC, "other")
 	cp.MustApply(t, onNetwork(vms, "late", macD, "vlan60"))
 	cp.MustApply(t, strings.Replace(onNetwork(vms, "same", macB, "vlan50"), "metadata: {", "metadata: {annotations: {a: b}, ", 1))
 	lab.Poll(t, "the snapshot file to contain the VM", func() bool {

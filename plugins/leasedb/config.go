@@ -223,7 +223,7 @@ func (p *parser) server() {
 	}
 }
 
-// ranges parses the arguments with a key. A network is no range, because it also contains addresses that are not for
+// ranges parses the arguments with a key. A network is not a range, because it also contains addresses that are not for
 // clients; in the other arguments it must not have host bits, which would be ignored.
 func (p *parser) ranges(key string) []v1alpha1.AddressRange {
 	syntax := "an address, NETWORK/LENGTH or FIRST-LAST"

@@ -128,7 +128,7 @@ func killAfter(t *testing.T, file string, first, acks int) map[string]bool {
 	for {
 		line, err := reader.ReadString('\n')
 		if err != nil {
-			break // an incomplete line is no ACK
+			break // an incomplete line is not an ACK
 		}
 		if lines[strings.TrimSpace(line)] = true; len(lines) == acks+1 {
 			lab.Must(t, cmd.Process.Kill())

@@ -87,7 +87,7 @@ func testImport(t *testing.T, arguments string) {
 func TestImportErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ args, err string }{
 		"arguments":     {"store=bolt", "file is missing"},
-		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "create the directory"},
+		"no directory":  {"store=bolt file=/nowhere/leases.db" + network, "create the directory"},
 		"no API server": {"store=kubernetes namespace=a pool=b kubeconfig=/nowhere" + network, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {

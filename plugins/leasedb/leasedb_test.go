@@ -49,7 +49,7 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("the same pool again: %v", err)
 	}
 	if _, err := setup4("store=sqlite"); err == nil {
-		t.Error("an invalid argument is no error")
+		t.Error("an invalid argument is not an error")
 	}
 	lab.Poll(t, "the lease file to be loaded", Ready)
 	dora(t, running()[0], mac(1))

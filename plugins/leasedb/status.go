@@ -28,7 +28,7 @@ type State struct {
 	// Failure is the last error of the watch of Lease objects. It is empty while the watch is connected, and for a
 	// bbolt file.
 	Failure string `json:"failure,omitempty"`
-	// Outdated is since when changes of Lease objects may be missing; zero while the watch is connected, and for a bbolt file.
+	// Outdated is since when changes to Lease objects may be missing; zero while the watch is connected, and for a bbolt file.
 	Outdated time.Time `json:"outdated,omitzero"`
 	// Operations are the last results of the store's operations: put, get, delete and mark. At the time Read, by the
 	// same clock, they were read.

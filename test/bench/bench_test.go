@@ -77,7 +77,7 @@ func prepare(ctx context.Context) error {
 	return errors.Join(err, assetsErr, crdsErr)
 }
 
-// A bench is one part: its size, an API server, a folder and the results.
+// A bench is one part: its size, an API server, a directory and the results.
 type bench struct {
 	*testing.T
 	size
@@ -145,7 +145,7 @@ func (b *bench) start(name string, cpu *int, command string, args ...string) *la
 	return d
 }
 
-// write writes a file to the part's folder, and returns its path.
+// write writes a file to the part's directory, and returns its path.
 func (b *bench) write(name, text string) string {
 	b.Helper()
 	path := filepath.Join(b.dir, name)

@@ -118,7 +118,7 @@ func (b *bench) tryDHCP(s dhcpServer, relay *net.UDPConn, slice time.Duration) (
 	return leased, renewed
 }
 
-// diskDir returns a folder on a disk: of temporary files or, if that is in memory, of this repository. It reports the time of an
+// diskDir returns a directory on a disk: of temporary files or, if that is in memory, of this repository. It reports the time of an
 // fsync, on which the rates of servers depend that write their store to the disk.
 func (b *bench) diskDir() string {
 	b.Helper()

@@ -187,7 +187,7 @@ func messageType(data []byte) dhcpv4.MessageType {
 	return dhcpv4.MessageTypeNone
 }
 
-// resend sends the packets that have had no reply for a while again.
+// resend sends the packets that were not answered in time again.
 func (l *dhcpLoad) resend(pending map[dhcpClient]*exchange) error {
 	for _, x := range pending {
 		if time.Since(x.sent) < resendAfter {

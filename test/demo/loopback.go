@@ -27,7 +27,7 @@ const (
 	// hostedAddress is the address of the hosted cluster's API server: a cluster IP of the management cluster that is a loopback
 	// address, so it needs no kube-proxy.
 	hostedAddress = "127.96.0.77"
-	// vlanIP is the proxy's VLAN address after all changes of the Infra.
+	// vlanIP is the proxy's VLAN address after all changes to the Infra.
 	vlanIP = "127.50.0.4"
 	// dhcpHTTP is the address of coredhcp's health, metrics and state endpoints.
 	dhcpHTTP = "127.0.0.1:9903"
@@ -286,7 +286,7 @@ func (l *loopbackShow) showChanges() {
 	l.from(demoVM).ask("ignition-clusters-demo.lab.example.com", "A", forwarded)
 }
 
-// keepRunning keeps everything running until the context ends, or fails when a daemon exits.
+// keepRunning keeps everything running until ctx is done, or fails when a daemon exits.
 func (l *loopbackShow) keepRunning() {
 	enter := func(path string) string {
 		command := "nsenter --net=" + path

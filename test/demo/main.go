@@ -37,7 +37,7 @@ type options struct {
 	coredns, xdsd, coredhcp, oooi string // paths of the binaries
 	// leftOut is the reason why proxy and DHCP are skipped; nil if they are not.
 	leftOut error
-	// stay means to keep everything running until the context ends or the user leaves the shell.
+	// stay means to keep everything running until ctx is done or the user leaves the shell.
 	stay bool
 }
 
@@ -60,10 +60,10 @@ func main() {
 		}
 		return nil
 	})
-	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "path of the coredns binary (make build)")
-	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "path of the xdsd binary (make build)")
-	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
-	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path of the kubectl-oooi binary (make build)")
+	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "path to the coredns binary (make build)")
+	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "path to the xdsd binary (make build)")
+	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path to the coredhcp binary (make build)")
+	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path to the kubectl-oooi binary (make build)")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard()) // the lab's client would warn about a missing logger
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -30,7 +30,7 @@ type show struct {
 	err      error // of Error
 	daemons  []*lab.Daemon
 	total    int // number of checked responses
-	wrong    int // number of wrong answers
+	wrong    int // number of wrong responses
 }
 
 // A failure is the panic that ends a show.

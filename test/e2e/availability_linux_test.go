@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// An event is a failure or change of what setup has deployed.
+// An event is a failure or change to what setup has deployed.
 type event struct {
 	name string
 	// run causes the event. It returns when Kubernetes reports all Pods ready again.

@@ -56,7 +56,7 @@ func (s *site) deletions(t *testing.T) []event {
 		{name: "CRDs of oooi and HyperShift", run: func(t *testing.T) {
 			crds(t, "infras.hostedcluster.densityops.com", "proxyservers.hostedcluster.densityops.com", "hostedclusters.hypershift.openshift.io")
 		}},
-		// DHCP serves only VMs of which it knows.
+		// DHCP serves only VMs that it knows.
 		{name: "CRDs of VMs", disturbs: []string{"dhcp"}, run: func(t *testing.T) {
 			crds(t, "virtualmachineinstances.kubevirt.io", "virtualmachines.kubevirt.io")
 		}},

@@ -33,7 +33,7 @@ const (
 	pulledRepository, pulledVersion = "tools", "v1"
 )
 
-// closedInfra returns an Infra of a VLAN without a router, whose VMs reach nothing but the registry. more are further fields of egress.
+// closedInfra returns an Infra of a VLAN without a router, whose VMs reach nothing but the registry. more are additional fields of egress.
 func closedInfra(more string) string {
 	return infraOn(demo, fmt.Sprintf(`
 spec:

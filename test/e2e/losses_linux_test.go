@@ -44,7 +44,7 @@ type loss struct {
 	// closesConnections and closesOther are set if connections through the holder, and those through the
 	// other replica, end.
 	closesConnections, closesOther bool
-	// moves is the maximum number of changes of the Lease's holder.
+	// moves is the maximum number of changes to the Lease's holder.
 	moves int32
 	// planned is set if the proxy is terminated. New connections must not fail, and open ones must continue for
 	// drainTime.

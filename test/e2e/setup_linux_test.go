@@ -42,7 +42,7 @@ func networks(bridge string) string {
 // infra is the Infra that the tests set up.
 var infra = infraOn(demo, "spec: {appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}}")
 
-// infraOn returns the Infra of a VLAN, on which DHCP, DNS and the proxy have the addresses 5, 6 and 7, with changes as of lab.Site.
+// infraOn returns the Infra of a VLAN, on which DHCP, DNS and the proxy have the addresses 5, 6 and 7, with changes as for lab.Site.
 func infraOn(s lab.Site, changes ...string) string {
 	return s.Infra(append([]string{fmt.Sprintf(`spec:
   networkConfig: {dnsServers: [192.0.2.99]}
@@ -52,7 +52,7 @@ func infraOn(s lab.Site, changes ...string) string {
     proxy: {serverIP: %s}`, s.IP(5), s.IP(150), s.IP(159), s.IP(6), s.IP(7))}, changes...)...)
 }
 
-// editedInfra returns the Infra with changes of its components as of lab.Site.
+// editedInfra returns the Infra with changes to its components as for lab.Site.
 func editedInfra(components string) string {
 	return lab.Merge(infra, "spec: {infraComponents: {"+components+"}}")
 }

@@ -37,7 +37,7 @@ func pathGroup(r *Running) Group {
 			})
 			r.Patch(demoInfra, `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "2h"}}}}`)
 		}},
-		{Name: "DHCP has no right to read VMs", Want: "API-006 fail", Says: "cannot watch resource \"virtualmachineinstances\"", Break: func() {
+		{Name: "DHCP cannot read VMs", Want: "API-006 fail", Says: "cannot watch resource \"virtualmachineinstances\"", Break: func() {
 			r.Undo(r.forgetClients) // it would wait for longer and longer between two attempts
 			r.Remove("rbac.authorization.k8s.io/v1 RoleBinding clusters-demo/oooi-clusters-demo-dhcp")
 			r.restart("dhcp", "coredhcp")

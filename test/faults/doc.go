@@ -9,7 +9,7 @@ package faults
 type Fault struct {
 	// Name states the fault. It is the name of the sub-test.
 	Name string
-	// Want is the code, without its prefix, and the severity of the first finding of doctor that is no consequence, such as
+	// Want is the code, without its prefix, and the severity of the first finding of doctor that is not a consequence, such as
 	// "PRX-012 fail". Failures come before warnings. Later findings do not matter.
 	Want string
 	// Says is text that the object, the message, the evidence or the remedy of such a finding contains; empty for any.

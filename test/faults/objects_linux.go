@@ -147,13 +147,13 @@ func terminated(container string, ready bool, end string) string {
 // longAgo is a start time outside of the grace period of checks.
 var longAgo = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// runningSince is a change of a VirtualMachineInstance: its status says that it runs since a time.
+// runningSince is a change to a VirtualMachineInstance: its status says that it runs since a time.
 func runningSince(since time.Time) string {
 	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}",
 		since.UTC().Format(time.RFC3339))
 }
 
-// addVM creates a VirtualMachineInstance that is running since a time, with changes as of lab.Site.
+// addVM creates a VirtualMachineInstance that is running since a time, with changes as for lab.Site.
 func (r *Running) addVM(name, mac string, since time.Time, changes ...string) {
 	r.Helper()
 	r.Add(demo.VirtualMachineInstance(name, mac, append(changes, runningSince(since))...))

@@ -27,7 +27,7 @@ type Site struct {
 	// ControlPlane is the management cluster's control plane, and Client a client of it.
 	ControlPlane *lab.ControlPlane
 	Client       client.Client
-	// Doctor runs 'kubectl oooi doctor demo -n clusters' with further arguments.
+	// Doctor runs 'kubectl oooi doctor demo -n clusters' with additional arguments.
 	Doctor func(t *testing.T, args ...string) lab.Result
 	// Timeout is how long doctor may take to report a fault, or its end.
 	Timeout time.Duration
@@ -207,7 +207,7 @@ func (s *Site) deny(name, group, version, resource, namespace, message string) {
 		"spec: {matchConstraints: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+namespace+"}}}}"))
 }
 
-// denial returns an admission policy with a name that rejects requests of a rule with a message, with changes as of lab.Merge.
+// denial returns an admission policy with a name that rejects requests of a rule with a message, with changes as for lab.Merge.
 func denial(name, rule, message string, changes ...string) string {
 	return lab.Merge(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1

@@ -25,7 +25,7 @@ type Finding struct {
 	Object                                   struct{ Kind, Namespace, Name string }
 }
 
-// Diagnose runs doctor with further arguments.
+// Diagnose runs doctor with additional arguments.
 func (s *Site) Diagnose(args ...string) *Diagnosis {
 	s.Helper()
 	output := s.Doctor(s.T, append([]string{"-o", "json"}, args...)...)

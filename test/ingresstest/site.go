@@ -179,7 +179,7 @@ func (s *Site) Endpoints(service string) []string {
 	return slices.Compact(all)
 }
 
-// AwaitEndpoints waits until a Service has exactly these endpoints, as of Endpoints.
+// AwaitEndpoints waits until a Service has exactly these endpoints, in the form that Endpoints returns.
 func (s *Site) AwaitEndpoints(service string, want ...string) {
 	s.Helper()
 	lab.Await(s.TB, "the endpoints of "+service, func() string {

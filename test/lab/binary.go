@@ -41,7 +41,7 @@ func ownBinary(ctx context.Context, name string) (string, error) {
 	return ownPath(name)
 }
 
-// ownPath returns the path of a binary. Checkouts that share a lab folder have separate binaries.
+// ownPath returns the path of a binary. Checkouts that share a lab directory have separate binaries.
 func ownPath(name string) (string, error) {
 	dir, err := labDir()
 	if err != nil {
@@ -54,7 +54,7 @@ func ownPath(name string) (string, error) {
 	return filepath.Join(dir, "own", CheckoutSum(root), name), nil
 }
 
-// CheckoutSum returns the name of the folder in the lab's folder with the binaries of the checkout at root.
+// CheckoutSum returns the name of the directory in the lab's directory with the binaries of the checkout at root.
 func CheckoutSum(root string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:8] }
 
 // BuildOwn builds all binaries that Binary returns.
@@ -110,7 +110,7 @@ func goCommand(ctx context.Context, env []string, args ...string) error {
 	return runCommand(build)
 }
 
-// TrackSources walks folders of this repository, so that the go command includes them in the inputs of the
+// TrackSources walks directories of this repository, so that the go command includes them in the inputs of the
 // test's cached result. It is for sources that a test uses and does not import.
 func TrackSources(dirs ...string) error {
 	root, err := Root()

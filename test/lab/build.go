@@ -15,7 +15,7 @@ import (
 	"github.com/densityops/oooi/internal/atomicfile"
 )
 
-// buildOnce calls build for a file in the lab's folder, unless the file was built from the same sum.
+// buildOnce calls build for a file in the lab's directory, unless the file was built from the same sum.
 // Concurrent calls, including calls of other processes, build it once.
 func buildOnce(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
 	if upToDate(binary, sum) {
@@ -53,7 +53,7 @@ func buildFlags(args ...string) []string {
 	return append([]string{"build", "-trimpath", "-tags=grpcnotrace"}, args...)
 }
 
-// goBuild builds a main package in the folder source, and reports progress.
+// goBuild builds a main package in the directory source, and reports progress.
 func goBuild(ctx context.Context, source, binary string, logf Logf, args ...string) error {
 	scratch := binary + ".new"
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(buildFlags("-mod=readonly", "-buildvcs=false", "-o", scratch), args)...)
@@ -77,7 +77,7 @@ func goBuild(ctx context.Context, source, binary string, logf Logf, args ...stri
 func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("locking the lab folder: %w", err)
+		return nil, fmt.Errorf("locking the lab directory: %w", err)
 	}
 	for waiting := false; ; waiting = true {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -29,8 +29,8 @@ type Config struct {
 	// Name identifies the control plane in certificates, contexts of kubeconfig files and progress lines. The
 	// default is "lab".
 	Name string
-	// Dir is the folder for certificates, kubeconfig files, logs and etcd's data. If it is empty, a temporary
-	// folder is created, which Stop removes. A control plane in the folder of an earlier one continues with
+	// Dir is the directory for certificates, kubeconfig files, logs and etcd's data. If it is empty, a temporary
+	// directory is created, which Stop removes. A control plane in the directory of an earlier one continues with
 	// its data, but with new certificates.
 	Dir string
 	// ServiceCIDR is the range of ClusterIPs, or two ranges, one of each IP family, separated by a comma. The
@@ -46,7 +46,7 @@ type Config struct {
 	Scheduler bool
 	// Address is the address that the API server listens on. The default is 127.0.0.1.
 	Address string
-	// ServerNames are further host names and IP addresses in the API server's certificate.
+	// ServerNames are additional host names and IP addresses in the API server's certificate.
 	ServerNames []string
 	// APIServerFlags are additional flags of kube-apiserver.
 	APIServerFlags []string
@@ -122,7 +122,7 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// up creates the control plane's folder and starts all components.
+// up creates the control plane's directory and starts all components.
 func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.makeDir(); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (cp *ControlPlane) makeDir() error {
 		err = os.MkdirAll(cp.dir, 0o750)
 	}
 	if err != nil {
-		return fmt.Errorf("creating its folder: %w", err)
+		return fmt.Errorf("creating its directory: %w", err)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (cp *ControlPlane) serveOn(ctx context.Context, ports ports) error {
 	return cp.waitForPath(ctx, "the API server to be ready", "/readyz")
 }
 
-// Stop kills the processes, waits until they have ended and removes the folder if it is a temporary one.
+// Stop kills the processes, waits until they have ended and removes the directory if it is a temporary one.
 // Further calls do nothing.
 func (cp *ControlPlane) Stop() error {
 	cp.mu.Lock()
@@ -272,7 +272,7 @@ func (cp *ControlPlane) Stop() error {
 	return nil
 }
 
-// Dir returns the folder with the certificates, kubeconfig files and logs.
+// Dir returns the directory with the certificates, kubeconfig files and logs.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
 // AuditLog returns the path of the audit log: a file with one audit event (audit.k8s.io/v1) in JSON per line.

@@ -116,7 +116,7 @@ func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) 
 	return crds, nil
 }
 
-// glob returns the paths of the set's files in the folder of its module.
+// glob returns the paths of the set's files in the directory of its module.
 func (s crdSource) glob(dir string) (files []string, err error) {
 	for _, pattern := range s.files {
 		more, err := filepath.Glob(filepath.Join(dir, pattern))

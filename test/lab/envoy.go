@@ -23,7 +23,7 @@ import (
 // EnvoyConfig is the configuration of an Envoy to start.
 type EnvoyConfig struct {
 	// Bootstrap is Envoy's bootstrap configuration, in YAML or JSON. The admin interface must be a Unix
-	// socket; the folder of TempDir is suitable for one.
+	// socket; the directory of TempDir is suitable for one.
 	Bootstrap []byte
 	// Args are additional arguments of Envoy, such as --service-node.
 	Args []string
@@ -96,7 +96,7 @@ func adminSocket(bootstrap []byte) (string, error) {
 	return b.Admin.Address.Pipe.Path, nil
 }
 
-// writeBootstrap writes a bootstrap configuration to the folder of an Envoy.
+// writeBootstrap writes a bootstrap configuration to the directory of an Envoy.
 func writeBootstrap(dir string, bootstrap []byte) error {
 	// Envoy detects the format by the file name extension. JSON is valid YAML.
 	if err := os.WriteFile(filepath.Join(dir, "envoy.yaml"), bootstrap, 0o600); err != nil {
@@ -140,7 +140,7 @@ func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error 
 	}
 	dir, err := os.MkdirTemp("", "oooi-lab-envoy-")
 	if err != nil {
-		return fmt.Errorf("creating a folder for Envoy: %w", err)
+		return fmt.Errorf("creating a directory for Envoy: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if err := writeBootstrap(dir, bootstrap); err != nil {
@@ -201,11 +201,11 @@ func (e *Envoy) Post(ctx context.Context, path string) ([]byte, error) {
 func (e *Envoy) do(ctx context.Context, method, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("requesting from Envoy: %w", err)
+		return nil, fmt.Errorf("creating a request to Envoy: %w", err)
 	}
 	resp, err := e.admin.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("requesting from Envoy: %w", err)
+		return nil, fmt.Errorf("creating a request to Envoy: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
@@ -246,7 +246,7 @@ func (e *Envoy) Stats(ctx context.Context) (map[string]uint64, error) {
 	return stats, nil
 }
 
-// TempDir returns a temporary folder for one test, whose path is short enough for Unix sockets. The path of
+// TempDir returns a temporary directory for one test, whose path is short enough for Unix sockets. The path of
 // testing.TB.TempDir contains the test's name.
 func TempDir(tb testing.TB) string {
 	tb.Helper()

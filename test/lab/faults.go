@@ -74,7 +74,7 @@ func (cp *ControlPlane) restart(p **process, start func() error) error {
 		return errStopped
 	}
 	if (*p).running() {
-		return fmt.Errorf("%s is running", (*p).name)
+		return fmt.Errorf("%s is already running", (*p).name)
 	}
 	return start()
 }

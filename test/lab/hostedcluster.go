@@ -22,7 +22,7 @@ type HostedCluster struct {
 	// Publishing has the servicePublishingStrategy of its services in YAML, by service. The default is a
 	// LoadBalancer with API as its hostname for APIServer, and a Route without a hostname for the others.
 	Publishing map[string]string
-	// More are further lines of its spec in YAML, indented by two spaces.
+	// More are additional lines of its spec in YAML, indented by two spaces.
 	More string
 }
 

@@ -94,7 +94,7 @@ func (i Image) sum() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// install copies a file to a path, with mode 0755, and creates the folders above it.
+// install copies a file to a path, with mode 0755, and creates the directories above it.
 func install(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err == nil {
@@ -118,7 +118,7 @@ func BuildStatic(ctx context.Context, pkg string) (string, error) {
 }
 
 // Linked returns a program and the shared libraries that it is linked to, as the Files of an image with the
-// program in its folder bin.
+// program in its directory bin.
 func Linked(ctx context.Context, program string) (map[string]string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -23,7 +23,7 @@ type Machine struct {
 
 	// Device is the name of the interface.
 	Device string
-	// Dir is a folder for files of the programs that run on the machine.
+	// Dir is a directory for files of the programs that run on the machine.
 	Dir string
 
 	launcher *launcher

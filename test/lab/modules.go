@@ -44,7 +44,7 @@ func pinned() []module {
 	}
 }
 
-// ModuleDir returns the folder of a pinned Go module, such as github.com/openshift/hypershift, in the module
+// ModuleDir returns the directory of a pinned Go module, such as github.com/openshift/hypershift, in the module
 // cache. It downloads the module if it is missing. The files are read-only.
 func ModuleDir(ctx context.Context, path string) (string, error) {
 	for _, m := range pinned() {

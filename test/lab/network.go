@@ -40,7 +40,7 @@ type Network struct {
 	Blackholes []string
 	// Build are the names of binaries of this repository. Binary returns their paths.
 	Build []string
-	// Sources are folders of this repository that the tests use and do not import: see TrackSources.
+	// Sources are directories of this repository that the tests use and do not import: see TrackSources.
 	Sources []string
 	// Prepare runs before the binary enters the network, where nothing can be downloaded. It must download
 	// what the tests need; Main does that for the shared control planes. The binary in the network inherits
@@ -55,7 +55,7 @@ type Network struct {
 // Environment variables of the binary that runs in the namespace.
 const (
 	insideNetwork = "OOOI_LAB_INSIDE_NETWORK"
-	binariesDir   = "OOOI_LAB_BINARIES" // folder with the binaries of Build
+	binariesDir   = "OOOI_LAB_BINARIES" // directory with the binaries of Build
 )
 
 // Main runs the tests of the package, as the function Main does, and returns the exit code. If no network

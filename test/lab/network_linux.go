@@ -124,7 +124,7 @@ func (b *Backend) Blackhole(tb testing.TB) {
 func dropAll(socket any) error {
 	conn, ok := socket.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("%T is no socket", socket)
+		return fmt.Errorf("%T is not a socket", socket)
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -82,7 +82,7 @@ func newBox(ctx context.Context, name string) (*box, error) {
 
 func (b *box) up(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", b.cgroup+"-"); err != nil {
-		return fmt.Errorf("creating its folder: %w", err)
+		return fmt.Errorf("creating its directory: %w", err)
 	}
 	if err := b.startSweeper(); err != nil { // before the cgroup is created
 		return err
@@ -116,7 +116,7 @@ func (b *box) startSweeper() error {
 	return err
 }
 
-// mount mounts the box's folders and files over the host's that the node's components would
+// mount mounts the box's directories and files over the host's that the node's components would
 // change.
 func (b *box) mount(ctx context.Context) error {
 	mounts := [][]string{
@@ -126,7 +126,7 @@ func (b *box) mount(ctx context.Context) error {
 	}
 	for name, over := range map[string]string{"lib": "/var/lib", "log": "/var/log"} {
 		if err := os.Mkdir(b.path(name), 0o755); err != nil {
-			return fmt.Errorf("creating its folder: %w", err)
+			return fmt.Errorf("creating its directory: %w", err)
 		}
 		mounts = append(mounts, []string{"--bind", b.path(name), over})
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is the mount point of cgroups: of the only hierarchy of version 2, or of a folder for each
+// cgroupRoot is the mount point of cgroups: of the only hierarchy of version 2, or of a directory for each
 // hierarchy of version 1.
 const cgroupRoot = "/sys/fs/cgroup"
 

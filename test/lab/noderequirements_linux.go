@@ -14,7 +14,7 @@ import (
 // cniPlugins are the plugins of the CNI project that a node has in addition to Multus.
 var cniPlugins = []string{"bridge", "host-local", "loopback", "ptp", "sbr", "static"}
 
-// cniPluginDir returns the folder in which the distribution installs cniPlugins.
+// cniPluginDir returns the directory in which the distribution installs cniPlugins.
 func cniPluginDir() string {
 	dirs := []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 	i := slices.IndexFunc(dirs, func(dir string) bool {

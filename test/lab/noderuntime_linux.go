@@ -109,7 +109,7 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 		return err
 	}
 	if err := os.Mkdir(n.path("cni/bin"), 0o750); err != nil {
-		return fmt.Errorf("creating the folder of CNI plugins: %w", err)
+		return fmt.Errorf("creating the directory of CNI plugins: %w", err)
 	}
 	plugins := map[string]string{"multus": multus}
 	for _, name := range cniPlugins {
@@ -163,7 +163,7 @@ func (n *Node) path(elem ...string) string {
 	return n.box.path(append([]string{"lib"}, elem...)...)
 }
 
-// writeFile writes a file below the node's /var/lib, and creates the folders above it.
+// writeFile writes a file below the node's /var/lib, and creates the directories above it.
 func (n *Node) writeFile(name string, data []byte) error {
 	path := n.path(name)
 	err := os.MkdirAll(filepath.Dir(path), 0o750)

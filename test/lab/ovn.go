@@ -17,7 +17,7 @@ var ovnPackages = []string{
 	"libunbound8", "libxdp1", "libbpf1", "libevent-2.1-7", "libhiredis0.14", "libprotobuf-c1", "ethtool",
 }
 
-// FindOVN returns the folder with the unpacked packages of OVN, which it downloads if they are missing.
+// FindOVN returns the directory with the unpacked packages of OVN, which it downloads if they are missing.
 func FindOVN(ctx context.Context, logf Logf) (string, error) {
 	lab, err := labDir()
 	if err != nil {

@@ -16,7 +16,7 @@ func OooiImage(name string, binaries map[string]string) Image {
 }
 
 // ProgramsImage returns an image with programs of this host and their libraries. The programs are in its
-// folder bin; the first is the entrypoint.
+// directory bin; the first is the entrypoint.
 func ProgramsImage(ctx context.Context, name string, programs ...string) (Image, error) {
 	image := Image{Name: name, Files: map[string]string{}}
 	for _, program := range programs {

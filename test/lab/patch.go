@@ -54,7 +54,7 @@ func patch(module, file string, replacements ...[2]string) func(context.Context,
 	}
 }
 
-// replaceInFile replaces all occurrences of a text in a file, of which there must be one.
+// replaceInFile replaces all occurrences of a text in a file, at least one.
 func replaceInFile(path, old, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

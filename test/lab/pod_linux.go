@@ -44,7 +44,7 @@ type Pod struct {
 	Env map[string]string
 
 	runner *PodRunner
-	dir    string // folder of the volumes
+	dir    string // directory of the volumes
 }
 
 // SharedInterfaces creates bridges, for a PodRunner without Network, that all Pods share. addresses has the
@@ -124,7 +124,7 @@ status: {phase: Running, podIP: %[3]s, podIPs: [{ip: %[3]s}], conditions: [{type
 	Must(tb, err)
 }
 
-// Volume returns the folder of a volume.
+// Volume returns the directory of a volume.
 func (p *Pod) Volume(name string) string { return filepath.Join(p.dir, name) }
 
 // writeVolumes writes the content of all volumes. If forget is set, it first empties emptyDir volumes, except
@@ -192,7 +192,7 @@ func (p *Pod) token(ctx context.Context, path string, of *corev1.ServiceAccountT
 }
 
 // containerScript builds a root file system in folder $1 and runs a command in it. It bind-mounts the host's
-// programs and libraries, and files or folders that are given as pairs of source and target up to "--".
+// programs and libraries, and files or directories that are given as pairs of source and target up to "--".
 const containerScript = `
 set -e
 root=$1; shift

@@ -18,12 +18,12 @@ import (
 // prepareTimeout bounds the preparation of etcd's data.
 const prepareTimeout = 5 * time.Minute
 
-// prepareData copies into etcd's folder the data of a control plane that has started once and has installed
+// prepareData copies into etcd's directory the data of a control plane that has started once and has installed
 // the CRDs of the configuration. The first start takes most of the processor time of a short test, because
 // the API server writes hundreds of objects into an empty etcd and validates each CRD. The data is created
 // once for each set of CRDs and Service range, and cached in the lab's folder.
 //
-// If etcd's folder exists, the control plane continues with its data.
+// If etcd's directory exists, the control plane continues with its data.
 func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Unstructured) error {
 	if _, err := os.Stat(cp.path("etcd")); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -39,7 +39,7 @@ func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Un
 	return runTool(ctx, "cp", "--recursive", "--sparse=always", filepath.Join(prepared, "etcd"), cp.path("etcd"))
 }
 
-// prepared returns the folder with the cached data, which it creates if it does not exist.
+// prepared returns the directory with the cached data, which it creates if it does not exist.
 func (c Config) prepared(ctx context.Context, binary string, crds []*unstructured.Unstructured) (string, error) {
 	lab, err := labDir()
 	if err != nil {

@@ -22,11 +22,11 @@ var programsDir = filepath.Join("test", "programs")
 // A program is a main package that the lab builds, in a module below programsDir or in one of its
 // requirements.
 type program struct {
-	name string // name of the binary in the lab's folder
+	name string // name of the binary in the lab's directory
 	what string // description in progress lines
 	pkg  string // import path, or ./folder in the module
 
-	module string // folder of the module in programsDir; if empty, programsDir itself
+	module string // directory of the module in programsDir; if empty, programsDir itself
 	// prepare changes the source before a build, and returns additional arguments of go build.
 	prepare func(ctx context.Context, source string) ([]string, error)
 }

@@ -23,7 +23,7 @@ func ReadFile(tb testing.TB, path ...string) []byte {
 	return text
 }
 
-// Root returns the root folder of this repository: the nearest one above the working directory, else the one
+// Root returns the root directory of this repository: the nearest one above the working directory, else the one
 // from which this file was compiled.
 func Root() (string, error) {
 	dir, err := os.Getwd()
@@ -40,7 +40,7 @@ func Root() (string, error) {
 	return "", fmt.Errorf("finding the repository: no go.mod of %s in or above %s; run inside the checkout", modulePath, dir)
 }
 
-// sourceDir returns the folder of this source file, or "" in a build with -trimpath.
+// sourceDir returns the directory of this source file, or "" in a build with -trimpath.
 func sourceDir() string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -49,7 +49,7 @@ func sourceDir() string {
 	return filepath.Dir(file)
 }
 
-// parent returns the folder above dir, or "" for the root of the file system.
+// parent returns the directory above dir, or "" for the root of the file system.
 func parent(dir string) string {
 	if up := filepath.Dir(dir); up != dir {
 		return up
@@ -63,7 +63,7 @@ func isRoot(dir string) bool {
 	return err == nil && slices.Contains(strings.Split(string(data), "\n"), "module "+modulePath)
 }
 
-// labDir returns the folder in which the lab caches builds and downloads. It creates the folder if it does
+// labDir returns the directory in which the lab caches builds and downloads. It creates the directory if it does
 // not exist.
 func labDir() (string, error) {
 	dir := os.Getenv("OOOI_LAB_DIR")
@@ -76,10 +76,10 @@ func labDir() (string, error) {
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("lab folder: %w", err)
+		return "", fmt.Errorf("lab directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("creating the lab folder (set OOOI_LAB_DIR to use another one): %w", err)
+		return "", fmt.Errorf("creating the lab directory (set OOOI_LAB_DIR to use another one): %w", err)
 	}
 	return dir, nil
 }

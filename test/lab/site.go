@@ -144,7 +144,7 @@ spec: {holderIdentity: %[5]q, leaseDurationSeconds: 3600, renewTime: %[6]q}
 `, s.namespace(), s.name(), address, state, holder, used.UTC().Format("2006-01-02T15:04:05.000000Z")), changes...)
 }
 
-// OwnedByVM is a change of a VirtualMachineInstance: the VirtualMachine with its name controls it. If uid is empty, it is made up.
+// OwnedByVM is a change to a VirtualMachineInstance: the VirtualMachine with its name controls it. If uid is empty, it is made up.
 func OwnedByVM(name, uid string) string {
 	return fmt.Sprintf("metadata: {ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %s, uid: %s, controller: true}]}",
 		name, cmp.Or(uid, "0f3b7d4e-0000-4000-8000-000000000001"))

@@ -27,7 +27,7 @@ type VMConfig struct {
 	NICs []NIC
 	// Services are systemd units to start in addition to the guest agent.
 	Services []string
-	// Folder, if not empty, is a local folder whose files are copied to a disk that the VM mounts read-write
+	// Folder, if not empty, is a local directory whose files are copied to a disk that the VM mounts read-write
 	// at /folder.
 	Folder string
 }

@@ -34,7 +34,7 @@ printf 'virtio_pci\nvirtio_blk\n' >"$1/usr/share/initramfs-tools/modules.d/lab"
 `
 
 // vmCleanup changes the root file system $1 at the end. It removes the host's name, resolvers and machine ID,
-// and disables all services but the guest agent: tests name further services when they start a VM.
+// and disables all services but the guest agent: tests name additional services when they start a VM.
 const vmCleanup = `
 rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
 : >"$1/etc/machine-id"

@@ -25,11 +25,11 @@ import (
 type Publisher struct {
 	// Registry is the host and port of an OCI registry in memory. It lacks the referrers API, like many registries.
 	Registry string
-	// Files is the URL of a file server with the folder Folder.
+	// Files is the URL of a file server with the directory Folder.
 	Files, Folder string
 
 	registry *lab.Daemon
-	tools    string // folder with the programs crane, krew and release
+	tools    string // directory with the programs crane, krew and release
 }
 
 // NewPublisher builds the programs, and starts the registry and the file server, which end with the test.
@@ -53,7 +53,7 @@ func (p *Publisher) StopRegistry(tb testing.TB) {
 	p.registry.Kill(tb)
 }
 
-// Run runs a program in a folder, with additional environment variables, and returns its standard output. The test
+// Run runs a program in a directory, with additional environment variables, and returns its standard output. The test
 // fails if the program does.
 func Run(tb testing.TB, dir string, env []string, name string, args ...string) string {
 	tb.Helper()
@@ -100,7 +100,7 @@ func (p *Publisher) NewRegistry(tb testing.TB) (string, *lab.Daemon) {
 	return address, d
 }
 
-// Checkout clones this repository to a folder, and commits the files of the working tree there.
+// Checkout clones this repository to a directory, and commits the files of the working tree there.
 func Checkout(tb testing.TB, folder string) {
 	tb.Helper()
 	root, err := lab.Root()
@@ -157,13 +157,13 @@ func (p *Publisher) TryBuild(tb testing.TB, checkout, dist string, flags ...stri
 	return err
 }
 
-// A Krew is a folder in which krew installs the plugin from a local index.
+// A Krew is a directory in which krew installs the plugin from a local index.
 type Krew struct {
 	p           *Publisher
 	index, root string
 }
 
-// NewKrew returns a folder without plugins and an empty index.
+// NewKrew returns a directory without plugins and an empty index.
 func (p *Publisher) NewKrew(tb testing.TB) *Krew {
 	tb.Helper()
 	k := &Krew{p: p, index: filepath.Join(tb.TempDir(), "index"), root: tb.TempDir()}
@@ -192,7 +192,7 @@ func (k *Krew) Publish(tb testing.TB, dist string) {
 	k.Run(tb, "update")
 }
 
-// Root returns the folder of krew.
+// Root returns the directory of krew.
 func (k *Krew) Root() string { return k.root }
 
 // Plugin returns the path of the plugin.

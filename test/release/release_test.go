@@ -35,7 +35,7 @@ import (
 
 const version = "v0.9.0"
 
-// A site has a release in a folder, and what it was published to.
+// A site has a release in a directory, and what it was published to.
 type site struct {
 	*testing.T
 	*release.Publisher
@@ -84,7 +84,7 @@ func TestRelease(t *testing.T) {
 	run("refusals", func(s *site) { s.refusals(one, key) })
 }
 
-// run runs a program in a folder, with additional environment variables, and returns its output.
+// run runs a program in a directory, with additional environment variables, and returns its output.
 func (s *site) run(dir string, env []string, name string, args ...string) string {
 	s.Helper()
 	return release.Run(s.T, dir, env, name, args...)
@@ -113,7 +113,7 @@ func (s *site) newKey() string {
 	return path
 }
 
-// sameFiles compares all files of two folders.
+// sameFiles compares all files of two directories.
 func sameFiles(t *testing.T, one, two string) {
 	a, b := filesOf(t, one), filesOf(t, two)
 	if names, others := slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)); !slices.Equal(names, others) {

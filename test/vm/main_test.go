@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// network has the addresses of the API servers and of the backends of the proxy.
+// network has the addresses of the API servers and the proxy's backends.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/24"},
 	Build:   []string{"coredhcp", "coredns", "xdsd", "kubectl-oooi"},

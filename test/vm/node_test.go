@@ -136,7 +136,7 @@ systemd-run --quiet --unit=node --property=TimeoutStopSec=300 --property=KillMod
 	return vm
 }
 
-// copyInto copies files and folders into subfolders of folder. copied has the sources by subfolder.
+// copyInto copies files and directories into subdirectories of folder. copied has the sources by subfolder.
 func copyInto(t *testing.T, folder string, copied map[string][]string) {
 	t.Helper()
 	for dir, paths := range copied {
@@ -149,7 +149,7 @@ func copyInto(t *testing.T, folder string, copied map[string][]string) {
 	}
 }
 
-// nodeFolder returns a folder with everything that the node needs: binaries, images, the sources by which
+// nodeFolder returns a directory with everything that the node needs: binaries, images, the sources by which
 // these are considered up to date, and the credentials of the control plane.
 func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()

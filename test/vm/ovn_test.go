@@ -68,7 +68,7 @@ func TestOVNWithKernelDatapath(t *testing.T) {
 	}
 }
 
-// ovnFolder returns a folder with the test binary, everything that it starts, and the sources by which that
+// ovnFolder returns a directory with the test binary, everything that it starts, and the sources by which that
 // is considered up to date.
 func ovnFolder(t *testing.T) string {
 	t.Helper()

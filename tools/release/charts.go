@@ -109,7 +109,7 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 	return a.Image.LayerByDigest(digest)
 }
 
-// stampedFiles returns the files of a folder, with paths below the folder to of an archive, and with the release's image. It
+// stampedFiles returns the files of a directory, with paths below the folder to of an archive, and with the release's image. It
 // returns an error if no file contains the image.
 func (r *release) stampedFiles(folder, to string) ([]file, error) {
 	var files []file

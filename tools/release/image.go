@@ -86,7 +86,7 @@ func indexOf(images map[string]v1.Image, architectures []string, annotations map
 	}
 	annotated, ok := mutate.Annotations(index, annotations).(v1.ImageIndex)
 	if !ok {
-		return nil, errors.New("annotating the image: not an index")
+		return nil, errors.New("annotating the image: the object is not an index")
 	}
 	return annotated, nil
 }

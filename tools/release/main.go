@@ -55,7 +55,7 @@ func run(ctx context.Context, o options) error {
 	var err error
 	for _, dir := range []*string{&o.root, &o.out} {
 		if *dir, err = filepath.Abs(*dir); err != nil {
-			return fmt.Errorf("finding a folder: %w", err)
+			return fmt.Errorf("finding a directory: %w", err)
 		}
 	}
 	if o.image != "" {
@@ -76,7 +76,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("replacing the results: %w", err)
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // not secret
-		return fmt.Errorf("creating a folder: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	r := &release{options: o, source: source, signer: signer}
 	return r.build(ctx)

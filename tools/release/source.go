@@ -20,7 +20,7 @@ import (
 type source struct {
 	root   string
 	commit string
-	// time is the commit's time or, if set, SOURCE_DATE_EPOCH. Files and images have no other time.
+	// time is the commit's time or, if set, SOURCE_DATE_EPOCH. Files and images use no other time.
 	time  time.Time
 	dirty bool
 	tags  []string

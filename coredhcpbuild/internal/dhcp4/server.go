@@ -84,7 +84,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		o.Log.Info("serving DHCP", "address", socket.conn.LocalAddr().String(), "device", socket.device)
 	}
 	if err := s.others.listen(ctx, o.Listen); err != nil {
-		o.Log.Warn("other DHCP servers on the network are not found", "err", err)
+		o.Log.Warn("cannot listen for other DHCP servers; they will not be detected", "err", err)
 	}
 	return s, nil
 }

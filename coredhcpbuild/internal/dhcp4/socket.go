@@ -49,7 +49,7 @@ func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 	conn, err := config.ListenPacket(ctx, "udp4", address.String())
 	if err != nil {
 		if errors.Is(err, syscall.EACCES) {
-			err = fmt.Errorf("%w: set the sysctl net.ipv4.ip_unprivileged_port_start to %d or less in this network namespace", err, address.Port)
+			err = fmt.Errorf("%w; set the sysctl net.ipv4.ip_unprivileged_port_start to %d or less in this network namespace", err, address.Port)
 		}
 		return nil, fmt.Errorf("listening on %s: %w", where(address.String(), device), err)
 	}

@@ -40,7 +40,7 @@ func (c *command) completeNames(kinds ...schema.GroupVersionKind) cobra.Completi
 	})
 }
 
-// completeFirst is completeNames for the first argument of a command, of which args are complete.
+// completeFirst is completeNames for the first argument of a command; args are its complete arguments.
 func (c *command) completeFirst(args []string, kinds ...schema.GroupVersionKind) cobra.CompletionFunc {
 	if len(args) > 0 {
 		return cobra.NoFileCompletions

@@ -19,7 +19,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Exit codes of diff, as of kubectl diff.
+// Exit codes of diff, which are the same as in kubectl diff.
 const (
 	differencesCode = 1
 	diffErrorCode   = 2 // kubectl diff uses any code above 1 for errors

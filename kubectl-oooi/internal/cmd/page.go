@@ -25,7 +25,7 @@ const (
 )
 
 // readSites reads the sites of a namespace, or one of them, for drawings. If some objects cannot be read, it returns the sites without
-// them, and an error. If the user may not read Leases, it prints a warning, and no VMs are drawn.
+// them, and an error. If the user cannot read Leases, it prints a warning, and no VMs are drawn.
 func (c *command) readSites(ctx context.Context, namespace string, t target) ([]*page.Site, error) {
 	r, err := c.reader()
 	if err != nil {

@@ -87,7 +87,7 @@ func addManifests(cmd *cobra.Command, dir *string) {
 	}
 }
 
-// modelReads lists the data for computing names and routes. If the user may not read all namespaces, the sites' namespaces suffice.
+// modelReads lists the data for computing names and routes. If the user cannot read all namespaces, the sites' namespaces suffice.
 var modelReads = slices.Concat(
 	site.Optional(site.In(site.Everywhere, site.HostedClusters, site.ProxyServers, site.NADs, site.Routes, site.Services)),
 	site.In(site.AtInfra, site.ProxyServers, site.Services), site.Optional(site.In(site.AtNetwork, site.NADs)),
@@ -96,7 +96,7 @@ var modelReads = slices.Concat(
 )
 
 // objects returns the objects for computing names and routes, from a directory or, if manifests is empty, from the cluster. It prints a
-// warning for each kind that the user may not read in all namespaces.
+// warning for each kind that the user cannot read in all namespaces.
 func (c *command) objects(ctx context.Context, manifests string) (*model.Objects, error) {
 	if manifests != "" {
 		all, err := watch.ReadManifests(manifests, resolve.Options())

@@ -18,7 +18,7 @@ func (c *command) routes() *cobra.Command {
 	var manifests string
 	cmd := c.takesTarget(&cobra.Command{
 		Use:   "routes [INFRA|PROXYSERVER]",
-		Short: "Show the routes of proxies",
+		Short: "Show the routes of a site's proxies",
 		Long: "Show the ports of the proxies and, for each name on a port, its target and the object that defines it. The routes are\n" +
 			"computed from the objects; 'kubectl oooi status' shows whether Envoy has accepted them.",
 		Example: "  # Show the routes of one Infra, with missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +

@@ -96,7 +96,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describesInfra+"HostedCluster (NAMESPACE/NAME)")
 	flags.StringVar(&d.Network, "network", "", describesInfra+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")
 	flags.StringVar(&d.CIDR, "cidr", "", describesInfra+"subnet of the VLAN")
-	flags.StringVar(&d.Gateway, "gateway", "", describesInfra+"router of the VLAN, or none if it has no router")
+	flags.StringVar(&d.Gateway, "gateway", "", describesInfra+"address of the VLAN's router, or \"none\"")
 	flags.StringVar(&d.DHCP, "dhcp-ip", "", describesInfra+"VLAN address of the DHCP server (default: a free address)")
 	flags.StringVar(&d.DNS, "dns-ip", "", describesInfra+"VLAN address of the DNS server (default: a free address)")
 	flags.StringVar(&d.Proxy, "proxy-ip", "", describesInfra+"VLAN address of the proxy (default: a free address)")

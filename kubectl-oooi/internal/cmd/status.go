@@ -76,7 +76,7 @@ func (c *command) runStatus(ctx context.Context, f *listFlags, t target) error {
 
 // readReports returns reports about the Infras and standalone ProxyServers of a namespace that the target selects, sorted by
 // namespace and name, the Infras, and their model. Pods and the floating address are read only if details is set. If some objects
-// cannot be read, it returns both reports and an error; if the user may not list ProxyServers, it prints a warning.
+// cannot be read, it returns both reports and an error; if the user cannot list ProxyServers, it prints a warning.
 func readReports(ctx context.Context, r *read.Reader, namespace string, t target, details bool) (
 	reports []*status.Report, infras []*v1alpha1.Infra, snapshot *model.Snapshot, err error,
 ) {

@@ -87,7 +87,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 			return errors.New("not confirmed; nothing was deleted")
 		}
 	}
-	// The lock is not held during the prompt, which may take long.
+	// The lock is not held during the prompt, which may take a long time.
 	return withTimeout(ctx, f.timeout, func(ctx context.Context) error {
 		return f.WithLock(ctx, func(ctx context.Context) error {
 			list, err := f.Plan(ctx)

@@ -36,7 +36,7 @@ var shared embed.FS
 // A Command of a transcript gets the text after its name, and returns its output.
 type Command func(argument string) []string
 
-// Transcripts runs the transcripts DIR/*.txt, each on a site that start returns with further commands. A line is one of:
+// Transcripts runs the transcripts DIR/*.txt, each on a site that start returns with additional commands. A line is one of:
 //
 //	file NAME ... [: OLD => NEW ; ...]   replaces the file FILE by documents with these replacements
 //	apply, delete, status DOCUMENT       applies or deletes objects, or applies their status
@@ -45,7 +45,7 @@ type Command func(argument string) []string
 //	as USER                              runs the next lines as a user, or as the administrator
 //	COMMAND ...                          runs a command line of kubectl oooi
 //
-// A DOCUMENT is infra for the site's Infra, NAME for NAME.yaml in the folder documents beside this file or in DIR, a path below the
+// A DOCUMENT is infra for the site's Infra, NAME for NAME.yaml in the directory documents beside this file or in DIR, a path below the
 // repository's root without .yaml, or an object in YAML. $NS stands for the site's namespace and $BRIDGE for its bridge. Commands
 // run with --namespace, and setup without waiting for components, unless it has --wait.
 //

@@ -50,7 +50,7 @@ func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 		c.warn(o, "spec.ingressClassName", "%s is dropped: the Gateway defines the class", *spec.IngressClassName)
 	}
 	for i, tls := range spec.TLS {
-		c.warn(o, fmt.Sprintf("spec.tls[%d]", i), "field is dropped: set the certificate in Secret %s for %q in a listener of the Gateway", tls.SecretName, tls.Hosts)
+		c.warn(o, fmt.Sprintf("spec.tls[%d]", i), "field is dropped; set the certificate in Secret %s for %q in a listener of the Gateway", tls.SecretName, tls.Hosts)
 	}
 	spec.IngressClassName, spec.TLS = nil, nil
 	if b := spec.DefaultBackend; b != nil {

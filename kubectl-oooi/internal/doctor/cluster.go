@@ -158,7 +158,7 @@ var nodePoolsOnNetwork = Check{
 	Code: "OOOI-HC-004", Title: "the NodePools and VMs use the Infra's network", InfraOnly: true, Component: componentVMs, Run: checkNodePools,
 	Reads: slices.Concat(hostedReads, site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.VMIs)),
 	About: "`spec.platform.kubevirt.additionalNetworks` of a NodePool attaches its VMs to the VLAN. Several Infras may serve a cluster, one for each VLAN. " +
-		"NetworkAttachmentDefinitions whose configurations lead to the same VLAN are the same network.",
+		"NetworkAttachmentDefinitions with configurations for the same VLAN are the same network.",
 }
 
 func checkNodePools(s *Site) []Finding {

@@ -253,7 +253,7 @@ func TestConsequencesFollowTheirRoot(t *testing.T) {
 	if !strings.Contains(whole, "possible consequence: OOOI-DNS-001") || !strings.Contains(whole, "no answer") {
 		t.Errorf("-o wide does not show the consequence:\n%s", whole)
 	}
-	// A consequence is no root of later ones.
+	// A consequence is not the root of later ones.
 	s = load(t, nil, `{type: DNSReady, status: "True", reason: Ready}`, `{type: DNSReady, status: "False", reason: DNSNotReady, message: no answer}`,
 		"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}", ready, crashing)
 	if text := show(t, Diagnose(s, Added{}, all), false); !strings.Contains(text, "possible consequences: OOOI-POD-002, OOOI-DNS-001;") {
@@ -353,7 +353,7 @@ func TestChecksAreComplete(t *testing.T) {
 	}
 }
 
-// root is the folder of the repository.
+// root is the directory of the repository.
 const root = "../../.."
 
 func TestClusterRoleHasTheRightsOfTheChecks(t *testing.T) {
@@ -374,7 +374,7 @@ func TestChecksAreDocumented(t *testing.T) {
 	lab.Must(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "doctor-") && pages[e.Name()] == "" {
-			t.Errorf("%s documents no check: delete it", e.Name())
+			t.Errorf("%s documents no check; delete it", e.Name())
 		}
 	}
 }

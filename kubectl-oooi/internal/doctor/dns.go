@@ -53,7 +53,7 @@ var dnsReady = conditionCheck(Check{
 
 var namesServed = conditionCheck(Check{
 	Code: "OOOI-DNS-002", Title: "control-plane names are served", Component: v1alpha1.ComponentDNS,
-	About: "Condition NamesServed: the control-plane names are known, valid and each lead to one service. `kubectl oooi resolve NAME` shows the " +
+	About: "Condition NamesServed: the control-plane names are known and valid, and each belongs to one service. `kubectl oooi resolve NAME` shows the " +
 		"response of each view and its source.",
 }, v1alpha1.ConditionNamesServed)
 

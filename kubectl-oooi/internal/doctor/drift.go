@@ -24,7 +24,7 @@ var objectsAsRendered = Check{
 	Code: codeDrift, Title: "deployed objects match the rendered configuration", Run: func(s *Site) []Finding { return s.drift },
 	requested: func(s *Site) bool { return s.drift != nil || s.undrifted != "" },
 	About: "doctor applies setup's objects as a server-side dry run, and prints the fields that would change, with the client that " +
-		"set them. Fields that other clients add are ignored. The check is skipped if the user may not patch the objects, and does not run for " +
+		"set them. Fields that other clients add are ignored. The check is skipped if the user cannot patch the objects, and does not run for " +
 		"more than ten Infras at once.",
 }
 

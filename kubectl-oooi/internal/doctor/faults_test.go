@@ -73,7 +73,7 @@ var faults = map[string][]fault{
 		{fails, "another field that assigns addresses", "remove the field, and restart the VMs"},
 	},
 	"OOOI-NET-009": {{fails, "the configuration was changed after setup",
-		"undo the change of `spec.config`; only if the VMs use the changed network, run setup, which moves the pods"}},
+		"undo the change to `spec.config`; only if the VMs use the changed network, run setup, which moves the pods"}},
 	"OOOI-NET-008": {{fails, "Multus rejects the pods of VMs", "use a NetworkAttachmentDefinition in the VMs' namespace: docs/how-to/openshift.md"}},
 	"OOOI-NET-005": {
 		{fails, "the network is a macvlan or ipvlan", "use a bridge (type `cnv-bridge` or `bridge`) or a localnet of OVN-Kubernetes"},
@@ -121,7 +121,7 @@ var faults = map[string][]fault{
 			"restart it"},
 		{fails, "a guest uses another MAC address than its VM's specification", "set the address in the guest, or `macAddress` in the VM"},
 	},
-	"OOOI-DHCP-005": {{fails, "a VM has no lease", "check whether the VM's DHCP requests arrive: see the logs of DHCP"}},
+	"OOOI-DHCP-005": {{fails, "a VM has no lease", "check whether the VM's DHCP requests arrive; see the logs of DHCP"}},
 	"OOOI-DHCP-013": {{warns, "the ranges are too small", "extend `infraComponents.dhcp.ranges` before the NodePools grow"}},
 	"OOOI-DNS-003":  {{fails, "`dnsServers` contains the cluster's DNS", "replace the address with the upstream resolvers of your network"}},
 	"OOOI-DNS-001":  {{fails, falseCondition, seeCondition}},

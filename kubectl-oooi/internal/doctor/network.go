@@ -91,7 +91,7 @@ var networkAllowed = Check{
 	Code: "OOOI-NET-008", Title: "Multus allows VMs to use their networks", InfraOnly: true, Component: componentVMs, Run: checkAllowed,
 	Reads: slices.Concat(site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.VMIs), site.In(site.Everywhere, site.Constraints),
 		site.Optional(site.In(site.AtMultus, site.ConfigMaps))),
-	About: "With `namespaceIsolation`, as on OpenShift, Multus rejects pods that use a NetworkAttachmentDefinition of another namespace. " +
+	About: "With `namespaceIsolation`, as on OpenShift, Multus rejects pods that use a NetworkAttachmentDefinition in another namespace. " +
 		"A ClusterUserDefinedNetwork creates one in each selected namespace; all of them are the same network.",
 }
 

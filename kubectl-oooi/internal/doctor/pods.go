@@ -340,7 +340,7 @@ func checkAnswers(s *Site) []Finding {
 
 var configurationLoaded = problemCheck(Check{
 	Code: "OOOI-POD-013", Title: "daemons run the configuration in their files",
-	About: "A running pod does not load changes of its ConfigMap until it restarts.",
+	About: "A running pod does not load changes to its ConfigMap until it restarts.",
 })
 
 var snapshotsWritten = problemCheck(Check{

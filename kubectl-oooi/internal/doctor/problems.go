@@ -67,7 +67,7 @@ func (s *Site) problems() []reported {
 	return list
 }
 
-// podComponent returns the component of a pod of the site or of control; empty for other objects.
+// podComponent returns the component of the site's or control's pod; empty for other objects.
 func (s *Site) podComponent(ref model.Ref) string {
 	if ref.Kind != site.Pods.Kind {
 		return ""

@@ -1,4 +1,4 @@
-// Package egress builds and prints reports of the names outside of the cluster that the VMs of an Infra use.
+// Package egress builds and prints reports about the names outside of the cluster that an Infra's VMs use.
 package egress
 
 import (

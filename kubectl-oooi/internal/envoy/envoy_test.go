@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// start starts an Envoy with a file of listeners in testdata, and other files. DIR and PORT stand for their folder, and for a port.
+// start starts an Envoy with a file of listeners in testdata, and other files. DIR and PORT stand for their directory, and for a port.
 func start(t *testing.T, port uint16, listeners string, others ...string) *lab.Envoy {
 	t.Helper()
 	dir := lab.TempDir(t)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// APIVersion is the API version of all reports. Fields may be added without a new version; a change of the meaning of a
+// APIVersion is the API version of all reports. Fields may be added without a new version; a change to the meaning of a
 // field requires a new version.
 const APIVersion = "report.densityops.com/v1alpha1"
 

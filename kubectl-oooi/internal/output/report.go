@@ -10,7 +10,7 @@ import (
 type Metadata struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	// Kind is the kind of the object if the command reports on several kinds, and the object is not of the first one.
+	// Kind is the object's kind if the command reports on several kinds; empty for the command's main kind.
 	Kind string `json:"kind,omitempty"`
 }
 

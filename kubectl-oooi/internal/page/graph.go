@@ -53,7 +53,7 @@ func compareStates(a, b State) int {
 	return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
 }
 
-// worst returns the worse one of two states, of which one may be unknown.
+// worst returns the worse of two states; one may be unknown.
 func worst(a, b State) State {
 	if a == Unknown || b != Unknown && compareStates(b, a) < 0 {
 		return b

@@ -53,7 +53,7 @@ func (g *Graph) draw(id string) part {
 	}
 	width, height := 2*margin+columns*boxWidth+(columns-1)*gapAcross, 2*margin-gapDown+max(bottom[0], bottom[1], bottom[2])
 	return el("div", class("drawing"), el("svg", attr("viewBox", fmt.Sprintf("0 0 %d %d", width, height)), number("width", width), number("height", height),
-		attr("role", "group"), attr("aria-label", "Drawing; each box leads to its objects"), el("g", lines...), el("g", boxes...), el("g", labels...)))
+		attr("role", "group"), attr("aria-label", "Drawing; each box links to its objects"), el("g", lines...), el("g", boxes...), el("g", labels...)))
 }
 
 // curve returns the path of an edge between two boxes, and where its label ends.

@@ -37,7 +37,7 @@ func componentsOf(infra *v1alpha1.Infra) []component {
 
 // A workload has the properties that differ between components.
 type workload struct {
-	// objects are further objects, and rules the permissions of the pods.
+	// objects are additional objects, and rules the permissions of the pods.
 	objects []runtime.Object
 	rules   []rule
 	// ports are the ports of the Service, which all clients may use; empty for no Service.

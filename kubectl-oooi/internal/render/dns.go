@@ -96,7 +96,7 @@ func addressTemplates(addresses []netip.Addr) string {
 	return out.String()
 }
 
-// serverBlock returns the server block of a view, with further plugins before and after oooi's plugins.
+// serverBlock returns the server block of a view, with additional plugins before and after oooi's plugins.
 func (in *Input) serverBlock(device, view, before, after string) string {
 	hosted := ""
 	if in.HostedCluster.Name != "" && in.ControlPlane != "" {

@@ -24,7 +24,7 @@ type Input struct {
 	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. If it is empty, permissions are
 	// granted in all namespaces.
 	ControlPlane string
-	// BackendControlPlanes are further namespaces of control planes in which the ProxyServer has backends, sorted.
+	// BackendControlPlanes are additional namespaces of control planes in which the ProxyServer has backends, sorted.
 	BackendControlPlanes []string
 	// MachineNamespace is the namespace of the VMs; empty if they are in the control plane's namespace.
 	MachineNamespace string

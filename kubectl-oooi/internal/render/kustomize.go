@@ -24,8 +24,8 @@ import (
 const overlay = "overlay"
 
 // Overlay returns the contents of the files of a kustomization by file name: a file for each object, and
-// kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi and the
-// pull secret of their Deployments. control are the resources of their containers; nil for the folders' defaults.
+// kustomization.yaml, which adds the resources of directories, such as BaseDir, and sets oooi's image to images.Oooi and the
+// pull secret of their Deployments. control are the resources of their containers; nil for the directories' defaults.
 func Overlay(objects []*unstructured.Unstructured, images Images, control *corev1.ResourceRequirements, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
@@ -46,7 +46,7 @@ func Overlay(objects []*unstructured.Unstructured, images Images, control *corev
 	if control != nil {
 		patch, err := yaml.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template/spec/containers/0/resources", "value": control}})
 		if err != nil {
-			return nil, fmt.Errorf("encoding the resources of control: %w", err)
+			return nil, fmt.Errorf("encoding control's resources: %w", err)
 		}
 		k.Patches = append(k.Patches, types.Patch{Target: deployments, Patch: string(patch)})
 	}

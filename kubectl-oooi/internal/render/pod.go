@@ -54,7 +54,7 @@ func (in *Input) podSecurity(lowest int64, annotations map[string]string) *corev
 	return security
 }
 
-// hash returns a digest of a configuration and its key, with which the name of an object ends.
+// hash returns a digest of a key and its configuration, for use as the suffix of an object's name.
 func hash(key, config string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d %s", len(key), key, len(config), config))
 	return hex.EncodeToString(sum[:4])

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// readModel reads a folder of the model's test data.
+// readModel reads a directory of the model's test data.
 func readModel(t *testing.T, name string) *model.Objects {
 	t.Helper()
 	objects, err := watch.ReadManifests("../../../internal/model/testdata/"+name, resolve.Options())

@@ -92,7 +92,7 @@ func (p *Plan) checkOwner(o, live *unstructured.Unstructured, adopt bool) error 
 			"%[2]s no longer exists, delete the object",
 			inventory.Of(o), owner, p.kind())
 	case !adopt && live.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
-		return fmt.Errorf("%s exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o))
+		return fmt.Errorf("%s exists and was not created by setup; delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o))
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	return a.waitForAll(ctx, p)
 }
 
-// readHistory reads the history once. If the user may not read it, readHistory prints a warning, and the history is empty.
+// readHistory reads the history once. If the user cannot read it, readHistory prints a warning, and the history is empty.
 func (a *Applier) readHistory(ctx context.Context, infra types.NamespacedName) (err error) {
 	if a.history != nil {
 		return nil
@@ -298,7 +298,7 @@ func (a *Applier) submit(ctx context.Context, o, live *unstructured.Unstructured
 }
 
 // obsolete returns the objects of earlier revisions that the plan does not contain: objects with setup's labels and the Infra's
-// annotation, except the plan's VM network. It includes a VM network that others use, which prune hands over. If the user may not list
+// annotation, except the plan's VM network. It includes a VM network that others use, which prune hands over. If the user cannot list
 // objects in all namespaces, it searches the namespaces of the plan and of the last record.
 func (a *Applier) obsolete(ctx context.Context, p *Plan) ([]*unstructured.Unstructured, error) {
 	infra, wanted := client.ObjectKeyFromObject(p.Infra), entriesOf(p.infraObjects())

@@ -105,7 +105,7 @@ func (r *rollout) firstCheck() []*podCheck {
 
 // undecided are substrings of errors that do not show whether the API server would accept a workload's pod.
 var undecided = []string{
-	"cannot create resource",           // RBAC: the user may not create pods
+	"cannot create resource",           // RBAC: the user cannot create pods
 	"exceeded quota",                   // the workload's pod replaces another pod
 	"does not support dry run",         // a webhook with side effects
 	"error looking up service account", // setup creates it later

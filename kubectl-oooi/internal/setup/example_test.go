@@ -95,7 +95,7 @@ func TestExamplesMatchRenderedObjects(t *testing.T) {
 	}
 }
 
-// checkOverlay compares the overlay in a folder with a plan.
+// checkOverlay compares the overlay in a directory with a plan.
 func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	t.Helper()
 	overlay := filepath.Join(folder, "overlay")

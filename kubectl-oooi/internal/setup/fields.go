@@ -97,7 +97,7 @@ func explain(o, live *unstructured.Unstructured, err error) error {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && strings.Contains(err.Error(), "spec.selector"):
-		return fmt.Errorf("applying %s: %w; its pods belong to another ProxyServer: use that ProxyServer's name, or delete the StatefulSet with "+
+		return fmt.Errorf("applying %s: %w; its pods belong to another ProxyServer; use that ProxyServer's name, or delete the StatefulSet with "+
 			"its pods, and run setup again: kubectl -n %s delete statefulset %s", what, err, o.GetNamespace(), o.GetName())
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
 		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):

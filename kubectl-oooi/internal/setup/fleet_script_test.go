@@ -70,11 +70,11 @@ func TestFleetScript(t *testing.T) {
 	expect("v1", "openshift.io/required-scc", "infras", "beta", "oooi.yaml")
 	write("v3\n", 0o600, "inputs", "alpha", "version")
 	if out, err := render("alpha"); err == nil {
-		t.Errorf("a missing version of the plugin is no error: %s", out)
+		t.Errorf("a missing version of the plugin is not an error: %s", out)
 	}
 	write("not an Infra\n", 0o600, "inputs", "beta", "infra.yaml")
 	if out, err := render("beta"); err == nil {
-		t.Errorf("an invalid file is no error: %s", out)
+		t.Errorf("an invalid file is not an error: %s", out)
 	}
 	expect("v2", "name: alpha-dns", "infras", "alpha", "oooi.yaml")
 	expect("v1", "openshift.io/required-scc", "infras", "beta", "oooi.yaml")

@@ -155,7 +155,7 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 }
 
 // CheckIdle returns an error if a setup or teardown of an Infra or standalone ProxyServer runs, or was killed on another host.
-// If the user may not read its records, CheckIdle returns nil.
+// If the user cannot read its records, CheckIdle returns nil.
 func (a *Applier) CheckIdle(ctx context.Context, infra types.NamespacedName) error {
 	if err := a.readHistory(ctx, infra); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (c *ObjectChange) applied() bool {
 // ofWorkload reports whether the change applies a workload.
 func (c *ObjectChange) ofWorkload() bool { return c.Verb != Deleted && isWorkload(c.rendered) }
 
-// Preview returns the changes of each object, in the order in which a plan is applied, and then deletions. It changes nothing in
+// Preview returns the changes to each object, in the order in which a plan is applied, and then deletions. It changes nothing in
 // the cluster. Objects whose kind or namespace does not exist yet are returned as rendered, without the API server's defaults. It
 // returns an error if Apply would reject the plan because of a downgrade, objects that setup did not create or an Infra that is being
 // deleted, or if the API server rejects an object.

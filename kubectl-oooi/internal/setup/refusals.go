@@ -102,7 +102,7 @@ func (c *change) missingHostedCluster(text string) {
 	case named.Name == "":
 		c.warn("%s", text)
 	case c.before != nil && c.served != named && c.is.Facts.HostedCluster(c.served) != nil:
-		c.refuse("%s; the Infra serves HostedCluster %s, which would lose DNS and the proxy: create the new HostedCluster first, or delete the Infra "+
+		c.refuse("%s; the Infra serves HostedCluster %s, which would lose DNS and the proxy; create the new HostedCluster first, or delete the Infra "+
 			"with teardown", text, c.served)
 	case c.is.Facts.HostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
 		c.refuse("%s", text)
@@ -114,7 +114,7 @@ func (c *change) missingHostedCluster(text string) {
 	}
 }
 
-// newConflicts adds the name conflicts that a change of the Infra or of its ProxyServer introduces. The change may interrupt names and
+// newConflicts adds the name conflicts that a change to the Infra or its ProxyServer introduces. The change may interrupt names and
 // ports that are served now. It adds none if the change removes as many conflicts as it introduces: this may be a backend whose index
 // changes.
 func (c *change) newConflicts() []model.Problem {

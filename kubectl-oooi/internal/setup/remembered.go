@@ -329,7 +329,7 @@ func CheckRegistry(registry string) error {
 	return nil
 }
 
-// MissingPullSecret returns a warning for each namespace of the plan's pods without the pull secret; none if the user may not read
+// MissingPullSecret returns a warning for each namespace of the plan's pods without the pull secret; none if the user cannot read
 // Secrets.
 func (p *Plan) MissingPullSecret(ctx context.Context, c client.Client, name string) []string {
 	if name == "" {
@@ -340,7 +340,7 @@ func (p *Plan) MissingPullSecret(ctx context.Context, c client.Client, name stri
 		secret := &metav1.PartialObjectMetadata{}
 		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); apierrors.IsNotFound(err) {
-			list = append(list, fmt.Sprintf("--%s: Secret %s/%s does not exist; pods there cannot pull images that need it: create it", FlagPullSecret, namespace, name))
+			list = append(list, fmt.Sprintf("--%s: Secret %s/%s does not exist; pods there cannot pull images that need it; create it", FlagPullSecret, namespace, name))
 		}
 	}
 	return list

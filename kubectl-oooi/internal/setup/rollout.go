@@ -41,7 +41,7 @@ type rollout struct {
 	*Applier
 
 	infra types.NamespacedName
-	// changes are the changes of each object; in a rollback without Live, Merged and Verb.
+	// changes are the changes to each object; in a rollback without Live, Merged and Verb.
 	changes []*ObjectChange
 	// obsolete are the Infra's live objects that the revision does not contain. The rollout deletes obsolete StatefulSets, because they
 	// use VLAN addresses.

@@ -142,7 +142,7 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 
 // WithLock stores a pending record, which excludes setups and other teardowns, and calls do with a context that ends if another
 // process changes the record. It waits until a running setup or teardown has ended, or ctx is done. If the namespace of records does not exist,
-// or the user may not read and write records, it calls do without a lock.
+// or the user cannot read and write records, it calls do without a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
 	locked, end, err := t.lock(ctx)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {

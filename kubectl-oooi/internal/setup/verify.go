@@ -23,7 +23,7 @@ import (
 )
 
 // waitForAll waits until all pods of a plan are ready and control reports that its components work. It does not wait for apps
-// ingress, whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, if an object cannot
+// ingress, whose address another component assigns. It returns an error when ctx is done, if the Infra is deleted, if an object cannot
 // be read, or if an image cannot be pulled.
 func (a *Applier) waitForAll(ctx context.Context, p *Plan) error {
 	started := time.Now()
@@ -174,7 +174,7 @@ func (p *Plan) keepsBackends(ctx context.Context, c client.Client) (condition, e
 
 // renewed returns the condition that control has renewed its Lease a number of times since the condition was first checked. The
 // leader renews it every two seconds, and a new leader reconciles all Infras before it renews for the second time. Statuses
-// do not show this, since control does not write unchanged ones. If the user may not read the Lease, the condition is met.
+// do not show this, since control does not write unchanged ones. If the user cannot read the Lease, the condition is met.
 func (a *Applier) renewed(times int) condition {
 	seen := map[string]bool{}
 	return func(ctx context.Context) (string, error) {

@@ -19,11 +19,11 @@ func (c *change) warnings() {
 	}
 	for _, kind := range []site.Kind{site.Infras, site.ProxyServers} {
 		if why := c.live.Unread(kind, ""); why != "" {
-			c.warn("%s; addresses and names of other namespaces are not compared", why)
+			c.warn("%s; addresses and names in other namespaces are not compared", why)
 		}
 	}
 	if c.discovered && c.hosted.Name != "" && c.live.HostedCluster(c.hosted) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
-		c.warn("HostedCluster %s is in the files and not in the cluster: create it; until then, the Infra is not Ready", c.hosted)
+		c.warn("HostedCluster %s is in the files and not in the cluster; create it; until then, the Infra is not Ready", c.hosted)
 	}
 	if !c.standalone() && c.controlPlaneNamespace() == "" && !c.Infra.Spec.OnlyDHCP() {
 		c.warn("the hosted control plane does not exist yet; its names are served as soon as it exists. Until setup runs again, DNS and proxy can read Services " +

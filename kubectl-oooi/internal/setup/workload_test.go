@@ -106,9 +106,9 @@ func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
 		{"alone", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, untilStable, true},
 		{"same template", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "one", "ContainerCreating", 2)}, untilStable, true},
 		{"newer", []client.Object{pod("a", "one", "ContainerCreating", 1), pod("b", "two", "ImagePullBackOff", 2)}, untilStable, true},
-		{"program that ends", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilStable, true},
+		{"program that exits", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilStable, true},
 		{"image, without a rollback", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, untilReady, true},
-		{"program that ends, without a rollback", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilReady, false},
+		{"program that exits, without a rollback", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilReady, false},
 	} {
 		scheme := runtime.NewScheme()
 		lab.Must(t, errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)))

@@ -48,7 +48,7 @@ const (
 
 // Collect reads one Infra or standalone ProxyServer; if name is empty, all of the namespace, or of all namespaces if namespace
 // is empty, too. It also returns their keys "namespace/name". Data that cannot be read is not an error: the facts have the reason.
-// Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or
+// Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx is done; the facts are then nil or
 // incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
 	g := c.collection(NewFacts(c.Now))
@@ -67,14 +67,14 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 
 // Extend reads objects that facts lack about an Infra or standalone ProxyServer, both as deployed and as changed by objects, which replace
 // objects of the same kind and name. Data that cannot be read is not an error: the facts have the reason. Extend changes the facts, and
-// returns an error if ctx ends.
+// returns an error if ctx is done.
 func (c *Collector) Extend(ctx context.Context, facts *Facts, key types.NamespacedName, objects ...*unstructured.Unstructured) error {
 	g := c.collection(facts, objects...)
 	return c.extend(ctx, g, key.Namespace, []string{key.String()})
 }
 
 func (c *Collector) extend(ctx context.Context, g *collection, namespace string, names []string) error {
-	// Infras of other namespaces may be on the same VLAN. For a user who cannot list them, the namespace's Infras are read.
+	// Infras in other namespaces may be on the same VLAN. For a user who cannot list them, the namespace's Infras are read.
 	if err := g.collect(ctx, place{Infras, ""}); err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func crashed(p *corev1.Pod) map[string]bool {
 	return list
 }
 
-// readLog requests the last lines of a crashed container's log; nil if the user may not read it.
+// readLog requests the last lines of a crashed container's log; nil if the user cannot read it.
 func readLog(ctx context.Context, clients *kubernetes.Clientset, key logKey, previous bool) *Log {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 // addIsolation adds requests for names and addresses of hosted clusters on other VLANs.
 func (p *plan) addIsolation() {
 	if why := p.Facts.Unread(site.Infras, ""); why != "" {
-		p.skip("isolation-", "cannot read Infras of other namespaces: "+why)
+		p.skip("isolation-", "cannot read Infras in other namespaces: "+why)
 		return
 	}
 	p.skip("isolation-", "no other hosted cluster with an Infra on another VLAN")
@@ -61,7 +61,7 @@ func notCertifiedFor(name string) check {
 			return ""
 		}
 		if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(name) == nil {
-			return "the proxy leads to a server with a certificate for this name"
+			return "the proxy connects to a server with a certificate for this name"
 		}
 		return ""
 	}

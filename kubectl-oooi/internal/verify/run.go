@@ -57,7 +57,7 @@ type test struct {
 	created []client.Object // deleted by cleanUp
 }
 
-// Run runs the scenarios and returns the report. It deletes all objects that it creates. If ctx ends or an object cannot be deleted,
+// Run runs the scenarios and returns the report. It deletes all objects that it creates. If ctx is done or an object cannot be deleted,
 // Run returns an error, and a report with the results so far. If a client does not run, the status of its scenarios is output.Broken.
 func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	started := time.Now().UTC()
@@ -91,7 +91,7 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 		return nil, fmt.Errorf("Infra %s does not exist or cannot be decoded", r.Infra) //nolint:staticcheck // a kind begins with a capital
 	}
 	if why := s.Unread(Reads()); why != nil {
-		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why[0])
+		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required permissions", why[0])
 	}
 	if _, image := s.templatePod(); image == "" {
 		//nolint:staticcheck // a kind begins with a capital

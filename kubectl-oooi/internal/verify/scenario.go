@@ -60,7 +60,7 @@ const (
 	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected response"
 	upstreamRemedy = "check spec.networkConfig.dnsServers of the Infra, and that the nodes reach these resolvers over UDP and TCP"
 	tlsRemedy      = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the backend's log and certificate"
-	appsRemedy     = "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md"
+	appsRemedy     = "check the apps Service and its load balancer; see docs/how-to/apps-ingress.md"
 )
 
 var (
@@ -110,7 +110,7 @@ func Scenarios() []Scenario {
 				"closed connections",
 		},
 		{
-			"isolation-names", GroupIsolation, onVLAN, dnsVLANUDP, "names of other hosted clusters do not lead to their addresses on this VLAN",
+			"isolation-names", GroupIsolation, onVLAN, dnsVLANUDP, "names of other hosted clusters do not resolve to their addresses on this VLAN",
 			"compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN",
 		},
 		{

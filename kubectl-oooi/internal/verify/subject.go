@@ -51,7 +51,7 @@ func newSubject(facts *site.Facts, key string) *subject {
 	return &subject{Site: s, own: s.OwnSnapshot(), authorities: map[string]*x509.CertPool{}}
 }
 
-// readAuthorities reads the CAs of the hosted cluster. A ConfigMap that does not exist is no error.
+// readAuthorities reads the CAs of the hosted cluster. A ConfigMap that does not exist is not an error.
 func (s *subject) readAuthorities(ctx context.Context, c client.Client) error {
 	if s.Cluster == nil || s.Cluster.ControlPlaneNamespace == "" {
 		return nil

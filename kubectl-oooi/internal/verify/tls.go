@@ -115,7 +115,7 @@ func (s *subject) verified(name, ca string, role model.Role) check {
 			options.Roots = x509.NewCertPool()
 			options.Roots.AddCert(chain[0])
 		case options.Roots == nil:
-			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or lacks a certificate: see the log of control-plane-operator in the same "+
+			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or lacks a certificate; see the log of control-plane-operator in the same "+
 				"namespace, which creates it, or omit the scenario with --skip", s.Cluster.ControlPlaneNamespace, ca, role)
 		}
 		if _, err := chain[0].Verify(options); err != nil {

@@ -1,4 +1,4 @@
-// Package nametree builds the tree of DNS names of a view of the model, and answers queries from it.
+// Package nametree builds the tree of a view's DNS names, and answers queries from it.
 //
 // A Tree is immutable. It contains names instead of records, so that a query's data fits into the CPU's caches: a
 // thousand clusters have many names but few addresses. Names exist as in RFC 4592 and RFC 8020: parents of a name

@@ -68,7 +68,7 @@ func treeOf(tb testing.TB, text string) *Tree {
 	return New(viewOf(tb, text), TTLs{ControlPlane: 30}, 1)
 }
 
-// lookup describes the result of a look-up: "api.a.example.com." for a name that exists, "below api.a.example.com."
+// lookup describes the result of a lookup: "api.a.example.com." for a name that exists, "below api.a.example.com."
 // for one that does not.
 func lookup(t *Tree, qname string) string {
 	node, exact := t.Lookup(qname)

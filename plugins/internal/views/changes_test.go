@@ -69,7 +69,7 @@ func TestTablesAfterChanges(t *testing.T) {
 	}
 }
 
-// randomChange returns a change of a HostedCluster, of its Infra or of its proxy's Service. There are two HostedClusters
+// randomChange returns a change to a HostedCluster, its Infra or its proxy's Service. There are two HostedClusters
 // with the domain of each name.
 func randomChange(random *rand.Rand, names []string, round int) model.Change {
 	n := random.IntN(len(names))

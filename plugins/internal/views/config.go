@@ -39,7 +39,7 @@ type Config struct {
 	// Guarded are zones whose queries are never passed on without a view, in lower case and with a trailing dot: they
 	// get SERVFAIL before the first snapshot, and REFUSED if the client lacks a view. Empty for all names.
 	Guarded []string
-	// Records is a file with further records; empty for none.
+	// Records is a file with additional records; empty for none.
 	Records string
 	// Bound contains the addresses in the bind directive of the server block.
 	Bound []netip.Addr

@@ -38,7 +38,7 @@ const (
 )
 
 // counters are the cached counters of one view and one part: one for each kind of answer, and one for passed queries.
-// The cache saves a look-up by labels for each query.
+// The cache saves a lookup by labels for each query.
 type counters [nametree.Kinds + 1]atomic.Pointer[counter]
 
 // viewCounters are the counters of one view of a server block, by part. Successive tables share them.

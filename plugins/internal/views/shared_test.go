@@ -118,8 +118,8 @@ func TestStoreThatCannotBeOpenedIsNotKept(t *testing.T) {
 	}
 }
 
-// TestReload runs the steps of reloads after a first load with one lease on folder, one word each: "reloading" and "failed" are those
-// calls, "same" acquires a lease on folder, "other" one on another folder, and "release" releases the lease of the previous load.
+// TestReload runs the steps of reloads after a first load with one lease on directory, one word each: "reloading" and "failed" are those
+// calls, "same" acquires a lease on directory, "other" one on another directory, and "release" releases the lease of the previous load.
 func TestReload(t *testing.T) {
 	for name, steps := range map[string]string{
 		"that succeeds":                                              "reloading same release",
@@ -165,7 +165,7 @@ func TestReload(t *testing.T) {
 				}
 				awaitSnapshot(t, used)
 				if n := used.store.Status().Builds; n != 1 {
-					t.Errorf("the folder was read %d times, want once", n)
+					t.Errorf("the directory was read %d times, want once", n)
 				}
 			})
 		})

@@ -34,7 +34,7 @@ type Source struct {
 	log    *slog.Logger
 
 	table   atomic.Pointer[Table]
-	changed chan struct{} // receives after a change; only wait reads it
+	changed chan struct{} // signals a change; only wait receives from it
 
 	mu     sync.Mutex
 	lease  *lease

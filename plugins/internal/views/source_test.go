@@ -179,7 +179,7 @@ func TestSerialIncreasesWithChanges(t *testing.T) {
 		startSource(t, s)
 		defer stopSource(t, s)
 		if got := answerFor(s.Table(), "192.0.2.77", "blue"); got != "pod nothing" {
-			t.Errorf("an empty folder gives %q", got)
+			t.Errorf("an empty directory gives %q", got)
 		}
 		time.Sleep(time.Minute)
 		copyManifest(t, filepath.Join(dir, "blue.yaml"))
@@ -191,7 +191,7 @@ func TestSerialIncreasesWithChanges(t *testing.T) {
 		}
 		s.update()
 		if got := serial(t, s); got != first {
-			t.Errorf("the serial changed from %d to %d without a change of the objects", first, got)
+			t.Errorf("the serial changed from %d to %d without a change to the objects", first, got)
 		}
 		// Two changes in one second: the serial increases although the time does not.
 		for range 2 {

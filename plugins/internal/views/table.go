@@ -270,7 +270,7 @@ func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
 	}
 }
 
-// longerPrefix returns the smaller of two networks of which one contains the other.
+// longerPrefix returns the smaller of two networks, one of which contains the other.
 func longerPrefix(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {
 		return a

@@ -146,7 +146,7 @@ func fleet(n int) *model.Objects {
 	return in
 }
 
-// BenchmarkChange measures the time from a change of one of many hosted clusters to the new table. "Full" builds
+// BenchmarkChange measures the time from a change to one of many hosted clusters to the new table. "Full" builds
 // everything.
 func BenchmarkChange(b *testing.B) {
 	for _, n := range []int{1000, 10000} {

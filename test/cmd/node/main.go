@@ -21,7 +21,7 @@ import (
 
 func main() {
 	runtime.LockOSThread() // the kernel kills children when the thread that started them ends (Pdeathsig)
-	dir := flag.String("control-plane", "", "copy of the folder of the control plane \"management\"")
+	dir := flag.String("control-plane", "", "copy of the directory of the control plane \"management\"")
 	name := flag.String("name", "node1", "name of the Node")
 	bridge := flag.String("bridge", "", "bridge of the node's VLAN")
 	flag.Parse()

@@ -74,7 +74,7 @@ func TestAddressDeadline(t *testing.T) {
 	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: vlan")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; create it, or set metallb.addressPoolName to an existing pool: vlan")
 }
 
 // TestServiceNamespaceIsOfTheHostedCluster tests an Infra that names a namespace of the management cluster,

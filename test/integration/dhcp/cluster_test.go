@@ -19,7 +19,7 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{cp: cp, namespace: cp.Namespace(t)}
 }
 
-// startVM creates a VirtualMachine and its running instance, with changes as of lab.Site, and waits until the server knows the
+// startVM creates a VirtualMachine and its running instance, with changes as for lab.Site, and waits until the server knows the
 // instance.
 func (c *cluster) startVM(t *testing.T, srv *server, name, mac string, changes ...string) {
 	t.Helper()
@@ -27,7 +27,7 @@ func (c *cluster) startVM(t *testing.T, srv *server, name, mac string, changes .
 	srv.awaitClient(t, mac, c.interfaceOf(name))
 }
 
-// vm returns a VirtualMachine and its running instance, with changes of the instance as of lab.Site.
+// vm returns a VirtualMachine and its running instance, with changes to the instance as for lab.Site.
 func (c *cluster) vm(name, mac string, changes ...string) string {
 	in := "metadata: {namespace: " + c.namespace + "}"
 	return lab.Site{}.VirtualMachine(name, in) + lab.Site{}.VirtualMachineInstance(name, mac, append(changes, in, lab.OwnedByVM(name, ""))...)
@@ -36,7 +36,7 @@ func (c *cluster) vm(name, mac string, changes ...string) string {
 // interfaceOf returns the name that the server gives to the VM's interface.
 func (c *cluster) interfaceOf(name string) string { return c.namespace + "/" + name + "/vlan" }
 
-// plugins returns the plugins of a VLAN's server with an address. more are further arguments of the plugin
+// plugins returns the plugins of a VLAN's server with an address. more are additional arguments of the plugin
 // leasedb.
 func (c *cluster) plugins(address string, more ...string) []string {
 	return []string{
@@ -64,7 +64,7 @@ func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...stri
 	return srv
 }
 
-// newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and changes as of lab.Site. The VM
+// newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and changes as for lab.Site. The VM
 // lacks a lease.
 func newWorker(t *testing.T, changes ...string) (*site, *cluster, *server) {
 	t.Helper()

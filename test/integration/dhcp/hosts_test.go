@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/dhcplease"
 )
 
-// TestHosts leases addresses to hosts of the configuration, without KubeVirt's API, and keeps their bindings over changes of the
+// TestHosts leases addresses to hosts of the configuration, without KubeVirt's API, and keeps their bindings over changes to the
 // configuration.
 func TestHosts(t *testing.T) {
 	s, c := newSite(t), newCluster(t)

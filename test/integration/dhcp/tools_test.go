@@ -114,7 +114,7 @@ func (m *machine) udhcpc(t *testing.T, more ...string) []string {
 	return append(args, more...)
 }
 
-// dhcpcd returns the command line of dhcpcd with private folders, because their paths are compiled in.
+// dhcpcd returns the command line of dhcpcd with private directories, because their paths are compiled in.
 func (m *machine) dhcpcd(t *testing.T, more ...string) []string {
 	t.Helper()
 	conf := m.write(t, "dhcpcd.conf", "option domain_name_servers, domain_name, host_name, interface_mtu, ntp_servers, classless_static_routes\nnoipv4ll\n")

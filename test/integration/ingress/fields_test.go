@@ -22,7 +22,7 @@ func TestFieldsAddedByHandAreRemoved(t *testing.T) {
 		{"a default backend of an Ingress", "Ingress", `{"defaultBackend":{"service":{"name":"theirs","port":{"number":80}}}}`},
 		{"another rule of an Ingress", "Ingress", `{"rules":[{"host":"web.example.com"},{"host":"theirs.example.com"}]}`},
 		{"a selector of an alias", "Service", `{"selector":{"app":"theirs"}}`},
-		{"a further label of an alias's selector", "Selecting", `{"selector":{"app":"theirs"}}`},
+		{"an additional label of an alias's selector", "Selecting", `{"selector":{"app":"theirs"}}`},
 		{"a port of an alias", "Service", `{"ports":[{"name":"http","port":80,"targetPort":30080},{"name":"theirs","port":81}]}`},
 		{"another type of an alias", "Service", `{"type":"LoadBalancer","loadBalancerClass":"example.com/theirs","loadBalancerSourceRanges":["192.0.2.0/24"],"externalTrafficPolicy":"Local"}`},
 	} {

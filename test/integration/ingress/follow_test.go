@@ -57,7 +57,7 @@ func TestIngressFollowsTheService(t *testing.T) {
 	})
 	t.Run("two matches", func(t *testing.T) {
 		s.Service("fourth", labels, "{name: web, port: 80}")
-		s.AwaitMessage("web", v1alpha1.ReasonMultipleMatches, ": set onMultiple")
+		s.AwaitMessage("web", v1alpha1.ReasonMultipleMatches, "; set onMultiple")
 		s.expectBackend("third")
 		// A restarted daemon keeps the last Service, and updates the rest.
 		r.Terminate(t)

@@ -260,7 +260,7 @@ func TestRightsForRoutesAreMissing(t *testing.T) {
 	for i := range 20 { // more than there are workers
 		s.Apply(virtualIngress(fmt.Sprint("route-", i), toFront))
 	}
-	s.AwaitMessage("route-19", v1alpha1.ReasonUnsupported, "HTTPRoutes have not been listed in 5s: check the controller's permissions")
+	s.AwaitMessage("route-19", v1alpha1.ReasonUnsupported, "HTTPRoutes have not been listed in 5s; check the controller's permissions")
 	s.Apply(virtualIngress("web"))
 	s.AwaitBackend("web-generated", "first")
 	s.AwaitReason("web", v1alpha1.ReasonResolved)

@@ -43,7 +43,7 @@ func TestHostBelongsToOneNamespace(t *testing.T) {
 	first.AwaitReason("other", v1alpha1.ReasonResolved)
 	first.AwaitReason("web", v1alpha1.ReasonResolved)
 
-	// An existing Ingress does not get a host of another namespace, and is not changed.
+	// An existing Ingress does not get a host in another namespace, and is not changed.
 	second.Apply(virtualIngress("b-web"))
 	second.AwaitReason("b-web", v1alpha1.ReasonResolved)
 	second.Apply(sharedHost("b-web"))

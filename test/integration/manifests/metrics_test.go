@@ -109,7 +109,7 @@ func metric(call *ast.CallExpr) (name string, labels []string) {
 	return "", nil
 }
 
-// literals returns the strings in literals of strings and of lists of strings.
+// literals returns the strings in string literals, and in literals of lists of strings.
 func literals(list ...ast.Expr) (all []string) {
 	for _, e := range list {
 		switch e := e.(type) {

@@ -334,7 +334,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if !strings.Contains(m[1], "kind: Kustomization") {
 			continue
 		}
-		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // the overlay refers to folders beside it
+		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // the overlay refers to directories beside it
 		lab.Must(t, err)
 		lab.Must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(m[1]), 0o600))
 		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)

@@ -30,7 +30,7 @@ const (
 // endpoints are the ports of the control-plane names.
 var endpoints = map[string]uint16{api: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
 
-// infra is the change of the site's Infra.
+// infra is the change to the site's Infra.
 const infra = `
 spec:
   networkConfig: {additionalCIDRs: ["2001:db8::/64"], dnsServers: [203.0.113.53]}

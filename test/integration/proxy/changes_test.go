@@ -101,8 +101,8 @@ func TestBackendsAreAddedAndRemoved(t *testing.T) {
 	s.remove(t, slice)
 	s.awaitClosed(t, "a Service without endpoints", hello{sni: s.in("late")})
 
-	// Connections without TLS lead to the only backend of their port. A client may wait for the server, or send too
-	// little to distinguish it from TLS. With two backends on the port it is ambiguous.
+	// Connections without TLS are forwarded to the port's only backend. A client may wait for the server, or send too
+	// little to distinguish it from TLS. With two backends on the port, the target is ambiguous.
 	plain := lab.TCPBackend(t, s.at(22, 3306), "plain")
 	tcp := func(name string) string { return s.backendOn(3306, "TCP", name, s.in(name), "plain", 3306, "") }
 	greeting := func(sent string) (name string, err error) {

@@ -194,7 +194,7 @@ func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream
 	return st
 }
 
-// awaitEchoes waits for n further echoes.
+// awaitEchoes waits for n additional echoes.
 func (st *stream) awaitEchoes(t *testing.T, n int) {
 	t.Helper()
 	target := st.Echoes() + n

@@ -129,10 +129,10 @@ func TestHTTPRoutes(t *testing.T) {
 		{"a query parameter as in the request", 80, "GET", more, "/q?text=a%20b", nil, 200, "two"},
 		{"a redirect to a path", 80, "GET", more, "/full/x?y=z", nil, 302, "http://" + more + "/%2Fto/?y=z"},
 		{"a redirect of a prefix", 80, "GET", more, "/from/x?y=z", nil, 302, "http://" + more + "/to/x?y=z"},
-		{"a redirect of nothing but a prefix", 80, "GET", more, "/from", nil, 302, "http://" + more + "/to"},
+		{"a redirect of exactly the prefix", 80, "GET", more, "/from", nil, 302, "http://" + more + "/to"},
 		{"a redirect of a prefix with a slash", 80, "GET", more, "/from/", nil, 302, "http://" + more + "/to/"},
 		{"a redirect to the root", 80, "GET", more, "/up.x/y?z", nil, 302, "http://" + more + "/y?z"},
-		{"a redirect of nothing but a prefix to the root", 80, "GET", more, "/up.x", nil, 302, "http://" + more + "/"},
+		{"a redirect of exactly the prefix to the root", 80, "GET", more, "/up.x", nil, 302, "http://" + more + "/"},
 		{"a redirect of all paths", 80, "GET", s.in("root"), "/x", nil, 302, "http://" + s.in("root") + "/new/x"},
 		{"a timeout of the backend", 80, "GET", more, "/each", nil, 504, "upstream request timeout"},
 		{"apps on the same port", 80, "GET", s.in("shop.apps"), "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.Domain() + "\n/x\n"},
@@ -186,7 +186,7 @@ func TestHTTPRoutes(t *testing.T) {
 		return slices.Contains(all, v1alpha1.ListenerStatus{Port: 80, Ready: true}) && slices.Contains(all, v1alpha1.ListenerStatus{Port: 8080, Ready: true})
 	})
 
-	// A change of rules closes no connection.
+	// A change to rules closes no connection.
 	conn := dialFrom(t, "", s.at(3, 80))
 	if _, body := exchange(t, conn, "GET", host, "/api"); body != "two" {
 		t.Errorf("response %q", body)

@@ -58,7 +58,7 @@ func TestLoggingFollowsTheInfra(t *testing.T) {
 	s.update(t, s.route("more", "registry"))
 	s.await(t, 443, hello{sni: s.routeHost("more"), verify: s.routeHost("registry")}, "registry")
 	if levels := s.levels(t); !slices.Equal(levels, []string{"debug", "error"}) {
-		t.Errorf("after a change of a Route Envoy's log levels are %q", levels)
+		t.Errorf("after a change to a Route Envoy's log levels are %q", levels)
 	}
 
 	// A restarted Envoy gets the level of its command line, and then the settings of the Infra.

@@ -217,7 +217,7 @@ func TestEgressOfTimeRefusesAddressesOfTheCluster(t *testing.T) {
 	startNTP(t, s.outside(5), "LATE")
 	s.update(t, s.egress("ntp: [inside.outside.example.com]"))
 	lab.Poll(t, "the proxy to have no server", func() bool { return strings.HasPrefix(askTime(t, "", s.at(3, 123)), "no reply") })
-	d.set("inside", "A "+s.outside(5)) // works without a change of the Infra
+	d.set("inside", "A "+s.outside(5)) // works without a change to the Infra
 	awaitTime(t, s.at(3, 123), "LATE")
 	if n := inside.requests.Load() + inside.others.Load() + local.requests.Load() + local.others.Load(); n > 0 {
 		t.Errorf("refused servers got %d datagrams", n)

@@ -24,7 +24,7 @@ type router struct {
 	unexpected  atomic.Int32 // connections that begin with other data than a header
 }
 
-// buffered is a connection of which in has read the beginning.
+// buffered is a connection whose beginning in has read.
 type buffered struct {
 	net.Conn
 	in *bufio.Reader

@@ -23,10 +23,10 @@ type site struct {
 	name  string
 	net6  string // the VLAN's addresses of IPv6, without the host
 	infra struct {
-		proxy string // further fields of infraComponents.proxy
+		proxy string // additional fields of infraComponents.proxy
 		apps  string // spec.appsIngress
 	}
-	dir         string   // folder of the sockets; its name is the pod's
+	dir         string   // directory of the sockets; its name is the pod's
 	flags       []string // of xdsd serve
 	descriptors int      // limit of file descriptors; 0 for the limit of this process
 	xdsd        *daemon
@@ -132,7 +132,7 @@ func (s *site) infraYAML() string {
   infraComponents: {dhcp: null, dns: null, proxy: {serverIP: %[2]s, additionalServerIPs: ["%[1]s3"]%[3]s}}}`, s.net6, s.IP(3), s.infra.proxy, s.infra.apps))
 }
 
-// static returns a spec.appsIngress with an address. more are further fields.
+// static returns a spec.appsIngress with an address. more are additional fields.
 func (s *site) static(address, more string) string {
 	return fmt.Sprintf("{enabled: true, source: Static, addresses: [%q]%s}", address, more)
 }
@@ -142,7 +142,7 @@ func (s *site) proxyServer(backends ...string) string {
 	return s.ProxyServer(fmt.Sprintf("spec: {networkConfig: {serverIP: %s}, backends: [%s]}", s.IP(3), strings.Join(backends, ", ")))
 }
 
-// backend returns an entry of spec.backends for TLS on port 443. more are further fields.
+// backend returns an entry of spec.backends for TLS on port 443. more are additional fields.
 func (s *site) backend(name, host, service, more string) string {
 	return s.backendOn(443, "TLS", name, host, service, 443, more)
 }

@@ -206,7 +206,7 @@ func TestFileDescriptorsLimitConnections(t *testing.T) {
 	}
 	s.descriptors = 2000
 	out, err := s.command(t, "bootstrap", "--proxy-server", "clusters/demo", "--node-id", "a", "--max-connections", "1000").CombinedOutput()
-	const want = "MaxConnections: 1000 needs more file descriptors than the limit of 2000 allows: set it to at most 872, or raise the limit"
+	const want = "MaxConnections: 1000 needs more file descriptors than the limit of 2000 allows; set it to at most 872, or raise the limit"
 	if err == nil || !strings.Contains(string(out), want) {
 		t.Errorf("bootstrap prints %q, want %q: %v", out, want, err)
 	}

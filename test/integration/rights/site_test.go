@@ -103,7 +103,7 @@ func (s *site) setup(infra string) {
 	}
 }
 
-// machine creates a running VM with a MAC address and changes as of lab.Site.
+// machine creates a running VM with a MAC address and changes as for lab.Site.
 func (s *site) machine(name, mac string, changes ...string) {
 	s.Helper()
 	s.management.MustApply(s.T, demo.VirtualMachine(name))
@@ -112,7 +112,7 @@ func (s *site) machine(name, mac string, changes ...string) {
 	s.management.MustApply(s.T, demo.VirtualMachineInstance(name, mac, append(changes, lab.OwnedByVM(name, string(vm.UID)))...))
 }
 
-// reserved is a change of a VM: the address that is reserved for it.
+// reserved is a change to a VM: the address that is reserved for it.
 func reserved(address string) string {
 	return "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: " + address + "}}"
 }
@@ -123,7 +123,7 @@ func (s *site) lease(address, state, holder string, used time.Time, changes ...s
 	s.management.MustApply(s.T, demo.Lease(address, state, holder, used, changes...))
 }
 
-// expired is a change of a declined Lease: its quarantine is over.
+// expired is a change to a declined Lease: its quarantine is over.
 const expired = `metadata: {annotations: {leasedb.densityops.com/expires: "2026-01-02T03:16:00Z"}}`
 
 // unlabelledLease creates a Lease without labels, which DHCP servers do not list and only find by a conflict.

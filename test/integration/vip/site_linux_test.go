@@ -53,7 +53,7 @@ type replica struct {
 	own       []string // its addresses on the VLAN with prefix lengths
 	port      string   // interface of its cable at the bridge
 	uplink    string   // interface of its cable in the management network
-	dir       string   // folder for its files
+	dir       string   // directory for its files
 	notReady  atomic.Bool
 }
 

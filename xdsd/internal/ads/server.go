@@ -78,7 +78,7 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve serves ADS on a Unix socket until the context ends, and returns after all streams and goroutines have ended.
+// Serve serves ADS on a Unix socket until ctx is done, and returns after all streams and goroutines have ended.
 // It closes l. Clients are not authenticated: a process that can open the socket can read the configuration of every
 // proxy. It returns an error if l fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {

@@ -196,7 +196,7 @@ const (
 	maxRetry = time.Minute
 )
 
-// reject records a NACK of a response with the named resources, and sends them again with the next change of the type, or
+// reject records a NACK of a response with the named resources, and sends them again with the next change to the type, or
 // after Options.Retry: at least one of them is invalid, and Envoy may or may not have applied the others. It logs the NACK
 // unless the last one of the same proxy and type had the same message. The caller holds Server.mu.
 func (st *stream) reject(typeURL string, names []string, detail string) {

@@ -20,7 +20,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// manifests are a proxy without an Infra, with backends of which one has no TLS.
+// manifests are a proxy without an Infra, with backends, one of them without TLS.
 //
 //go:embed testdata/manifests.yaml
 var manifests string

@@ -40,7 +40,7 @@ var (
 		"limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the " +
 			"connections"}
 	misrouted = &cause{problem.BackendUnreachable,
-		"packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets",
+		"packets to ENDPOINTS leave through DEVICE: the pod has a route to them over the VLAN, although they are not in its subnets",
 		"check the routes in the NetworkAttachmentDefinitions of the pod"}
 	appsClosed  = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", appsRemedy}
 	unannounced = &cause{problem.BackendUnreachable,
@@ -54,7 +54,7 @@ var (
 		"find the pod with: PODS, and delete it"}
 	lossy = &cause{problem.BackendHandshakeFailing,
 		"TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate",
-		"compare the MTU of the pod network on the nodes of the proxy and of the endpoint, which you find with: PODS"}
+		"compare the MTU of the pod network on the proxy's and the endpoint's nodes, which you find with: PODS"}
 	appsHanging = &cause{problem.BackendHandshakeFailing,
 		"TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
 	appsLossy = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}

@@ -118,7 +118,7 @@ func (b *builder) xdsdCluster() *clusterv3.Cluster {
 	return c
 }
 
-// overloadManager limits connections and memory, of which Envoy has no limits by default.
+// overloadManager limits connections and memory, which Envoy does not limit by default.
 func (b *builder) overloadManager() *overloadv3.OverloadManager {
 	monitor := func(name string, m message.Validated) *overloadv3.ResourceMonitor {
 		return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: b.pack(m)}}

@@ -123,7 +123,7 @@ func (c Config) validate() error {
 		}
 	}
 	if limit := c.descriptorLimit(0); c.MaxConnections > limit || limit == 0 {
-		return fmt.Errorf("MaxConnections: %d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit",
+		return fmt.Errorf("MaxConnections: %d needs more file descriptors than the limit of %d allows; set it to at most %d, or raise the limit",
 			c.MaxConnections, c.Descriptors, limit)
 	}
 	return nil

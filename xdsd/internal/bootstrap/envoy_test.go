@@ -30,7 +30,7 @@ func randomLoopback() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, octet(), octet(), octet()})
 }
 
-// localConfig returns a Config for an Envoy that the test runs: with sockets in a temporary folder and a loopback
+// localConfig returns a Config for an Envoy that the test runs: with sockets in a temporary directory and a loopback
 // address.
 func localConfig(t *testing.T) bootstrap.Config {
 	t.Helper()
@@ -329,9 +329,9 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 	})
 }
 
-// TestProbesHaveConnectionsOfTheirOwn checks that silent clients cannot use up the connections of the kubelet and of xdsd
+// TestProbesHaveSeparateConnections checks that silent clients cannot use up the connections of the kubelet and of xdsd
 // hold to the health listener.
-func TestProbesHaveConnectionsOfTheirOwn(t *testing.T) {
+func TestProbesHaveSeparateConnections(t *testing.T) {
 	node, other, stranger := netip.MustParseAddr("127.0.0.30"), netip.MustParseAddr("127.0.0.31"), netip.MustParseAddr("127.0.0.32")
 	config := localConfig(t)
 	config.NodeAddresses = []netip.Addr{node}

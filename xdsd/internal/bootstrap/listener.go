@@ -30,7 +30,7 @@ func (b *builder) metricsListener() *listenerv3.Listener {
 	return b.listener(MetricsListener, b.MetricsPort, forward("/stats/prometheus"), forward("/ready"))
 }
 
-// healthListener returns the listener for probes of the kubelet and of xdsd hold. No NetworkPolicy admits other clients. Where
+// healthListener returns the listener for probes of the kubelet and of xdsd hold. No NetworkPolicy allows other clients. Where
 // NetworkPolicies are not enforced, others can use up only their own connections: the node and loopback have a separate limit.
 // Envoy has no limit for each address, and the kernel's (sourcelimit) needs a capability.
 func (b *builder) healthListener() *listenerv3.Listener {

@@ -68,7 +68,7 @@ type Options struct {
 	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
 	// serve.HeartbeatInterval. A ProxyServer with a replica that misses three in a row is not Ready.
 	HeartbeatInterval time.Duration
-	// ChangeTime is how long a ProxyServer stays Ready while its replicas apply a change of its spec; 0 for 10 s.
+	// ChangeTime is how long a ProxyServer stays Ready while its replicas apply a change to its spec; 0 for 10 s.
 	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
@@ -154,7 +154,7 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Run runs a manager until the context ends, and returns when it has stopped. It returns an error if the manager
+// Run runs a manager until ctx is done, and returns when it has stopped. It returns an error if the manager
 // fails or loses the Lease.
 func Run(ctx context.Context, m ctrl.Manager) error {
 	if err := m.Start(ctx); err != nil {

@@ -343,7 +343,7 @@ func (r *hostedReconciler) needsObjects(ctx context.Context, infra string, c *mo
 	}
 	r.serving.Store(key, c.Key())
 	//nolint:staticcheck // a kind begins with a capital
-	return true, fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi teardown'", infra)
+	return true, fmt.Errorf("Infra %s does not exist, but its pods are still running; create the Infra again, or run 'kubectl oooi teardown'", infra)
 }
 
 // podsServe reports whether pods of an Infra run. They serve the VLAN also if the Infra disappeared without teardown, so the

@@ -189,7 +189,7 @@ func (r *infraReconciler) proxyFault(f *infraFacts) string {
 		}
 	}
 	if !found {
-		return "no ProxyServer has infraRef " + f.object.Name + ": run 'kubectl oooi setup -f FILE'"
+		return "no ProxyServer has infraRef " + f.object.Name + "; run 'kubectl oooi setup -f FILE'"
 	}
 	slices.Sort(faults)
 	return strings.Join(faults, "; ")
@@ -206,7 +206,7 @@ func serviceProblems(ctx context.Context, f *infraFacts) []problem.Problem {
 	for _, a := range f.infra.Proxy.ClusterIPs {
 		if err := connect(ctx, netip.AddrPortFrom(a, port)); err != nil && !neighbours.Local(err) {
 			list = append(list, problem.Failed(problem.ServiceUnreachable, model.ParseRef("Service", f.infra.Proxy.Service), "cluster IP %s accepts no "+
-				"connections from the node of control: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", a).
+				"connections from control's node: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", a).
 				WithEvidence(err.Error()))
 		}
 	}

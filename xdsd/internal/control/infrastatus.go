@@ -123,7 +123,7 @@ func (f *infraFacts) names() metav1.Condition {
 	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
 }
 
-// records returns the condition RecordsServed, which is false if a record or a further name is not served.
+// records returns the condition RecordsServed, which is false if a record or an additional name is not served.
 func (f *infraFacts) records() metav1.Condition {
 	return problemCondition(v1alpha1.ConditionRecordsServed, f.problemsWith(model.ReasonInvalidRecord, model.ReasonRecordConflict), "Served",
 		"no record has a name of another object")

@@ -220,7 +220,7 @@ func TestReadReport(t *testing.T) {
 		{"report", http.StatusOK, report, "known Pod clusters/dhcp-0,VM a net1 192.0.2.3"},
 		{"earlier version", http.StatusNotFound, "404 page not found", "unknown"},
 		{"failure", http.StatusInternalServerError, "", "500 Internal Server Error"},
-		{"no JSON", http.StatusOK, "", "EOF"},
+		{"invalid JSON", http.StatusOK, "", "EOF"},
 		{"too large", http.StatusOK, `{"problems": [{"message": "` + strings.Repeat("a", maxReport) + `"}]}`, "unexpected EOF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -93,11 +93,11 @@ func (f *proxyFacts) ready() metav1.Condition {
 		at := slices.IndexFunc(f.object.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 		if at < 0 {
 			return notReady(v1alpha1.ReasonReplicaSilent,
-				"pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
+				"pod %s is ready but has not reported: xdsd serve requires --pod and permission to patch proxyservers/status", pod.Name)
 		}
 		if replicas = append(replicas, f.object.Status.Replicas[at]); f.silent[pod.Name] {
 			return notReady(v1alpha1.ReasonReplicaSilent,
-				"pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
+				"pod %s last reported at %s: xdsd has lost the connection to the API server, or permission to patch proxyservers/status; see its log",
 				pod.Name, f.object.Status.Replicas[at].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
@@ -163,7 +163,7 @@ func checkAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	case r.Version == "":
 		return v1alpha1.ReasonNotAcknowledged, "is waiting for a configuration"
 	case r.Acknowledged == "":
-		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged a configuration: check that Envoy runs with the pod's name as node.id"
+		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged a configuration; check that Envoy runs with the pod's name as node.id"
 	case r.Acknowledged != r.Version:
 		return v1alpha1.ReasonNotAcknowledged, "Envoy has not acknowledged its latest configuration yet"
 	}

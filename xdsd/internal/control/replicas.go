@@ -17,7 +17,7 @@ const maxMissed = 3
 type proxyState struct {
 	// heartbeats are the last ones of the replicas, by pod.
 	heartbeats map[string]heartbeat
-	// changing is since when replicas apply a change of the spec; zero if they apply none.
+	// changing is since when replicas apply a change to the spec; zero if they apply none.
 	changing time.Time
 }
 
@@ -58,7 +58,7 @@ func (s *proxyState) silent(p *v1alpha1.ProxyServer, now time.Time, current bool
 	return silent
 }
 
-// keepReady lets the condition Ready stay true for a time while replicas apply a change of the spec, and reports
+// keepReady lets the condition Ready stay true for a time while replicas apply a change to the spec, and reports
 // whether it does: the previous configuration serves, and observedGeneration shows that the current spec is not
 // applied yet.
 func (s *proxyState) keepReady(before, status *v1alpha1.ProxyServerStatus, now time.Time, most time.Duration) bool {

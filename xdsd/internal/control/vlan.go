@@ -182,7 +182,7 @@ func (f *vlanFacts) twin(h *problem.Host, pods []*vlanPod) *problem.Problem {
 	return new(problem.Failed(problem.AddressInUse, pods[0].ref,
 		"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
 		WithEvidence(fmt.Sprintf("it answers for %s, which is not an address of the pod", h.Address)).
-		WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
+		WithRemedy("find the other host: in the switch's table of MAC addresses, this address moves between two ports; assign the other host a different MAC address"))
 }
 
 // heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder
@@ -200,7 +200,7 @@ func (f *vlanFacts) heldTwice() []problem.Problem {
 			if n := len(evidence[component]); n > 1 {
 				list = append(list, problem.Failed(problem.AddressHeldTwice, f.object, "%d pods have the floating address %s", n, a).
 					WithEvidence(evidence[component]...).
-					WithRemedy("check that the pods reach each other on the VLAN, and the API server: see the logs of containers holder"))
+					WithRemedy("check that the pods reach each other on the VLAN, and the API server; see the logs of containers holder"))
 			}
 		}
 	}

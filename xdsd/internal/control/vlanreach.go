@@ -137,7 +137,7 @@ func (f *vlanFacts) singleHostProblem(l *lostHost, lost []lostHost) *problem.Pro
 		return nil
 	}
 	if l.owner != nil {
-		p = p.WithRemedy("compare the ports of both pods on the bridge and of their nodes on the switch: port isolation, private VLANs and filters")
+		p = p.WithRemedy("compare port isolation, private VLANs and filters of both pods' ports on their bridges, and of their nodes' ports on the switch")
 	}
 	return new(p.WithEvidence(l.describe()))
 }

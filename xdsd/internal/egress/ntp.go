@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// ntpInterval is the time between two requests to a server that responds, as of most NTP clients.
+	// ntpInterval is the time between two requests to a server that responds, as in most NTP clients.
 	ntpInterval = time.Minute
 	// ntpRetry is the time between two attempts for a server that does not respond, or lacks an address.
 	ntpRetry = 15 * time.Second
@@ -62,7 +62,7 @@ func (n *NTP) Endpoints(upstream string) []netip.AddrPort {
 	return n.endpoints[upstream]
 }
 
-// Run checks the servers until ctx is done. subscribe registers a function that is called after changes of the proxy.
+// Run checks the servers until ctx is done. subscribe registers a function that is called after changes to the proxy.
 func (n *NTP) Run(ctx context.Context, subscribe func(func()) (cancel func())) {
 	n.servers = map[string]*ntpServer{}
 	changed := make(chan struct{}, 1)

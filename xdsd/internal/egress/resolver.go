@@ -85,7 +85,7 @@ func NewResolver(policy func() *model.Egress, log *slog.Logger, registry prometh
 const retryPause = 5 * time.Second
 
 // Run serves on an address, from the time at which there is a policy until ctx is done. subscribe registers a
-// function that is called after changes of the policy.
+// function that is called after changes to the policy.
 func (r *Resolver) Run(ctx context.Context, address netip.AddrPort, subscribe func(func()) (cancel func())) {
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}

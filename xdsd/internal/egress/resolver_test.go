@@ -37,7 +37,7 @@ func TestResolversAreAskedByTLS(t *testing.T) {
 	lab.Report(t, closed.Close())
 	lab.RunDNS(t, &dns.Server{Listener: l, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		reply := new(dns.Msg).SetReply(q)
-		rr, _ := dns.NewRR(q.Question[0].Name + " 60 IN A 198.51.100.7") // is a record
+		rr, _ := dns.NewRR(q.Question[0].Name + " 60 IN A 198.51.100.7") // the record is valid
 		reply.Answer = []dns.RR{rr}
 		_ = w.WriteMsg(reply) // the client checks the answer
 	})})

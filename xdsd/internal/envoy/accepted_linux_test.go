@@ -164,12 +164,12 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 	dir := lab.TempDir(tb)
 	config.NodeID, config.ProxyServer, config.DrainTime = "test", proxyName, time.Second
 	config.ServerSocket, config.AdminSocket = filepath.Join(dir, "ads.sock"), filepath.Join(dir, "admin.sock")
-	// Removed clusters are served for a second instead of 30, of which thousands would accumulate.
+	// Removed clusters are served for a second instead of 30: otherwise thousands would accumulate.
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler), Retain: time.Second})
 	lab.Must(tb, err)
 	listener, err := ads.ListenUnix(tb.Context(), config.ServerSocket)
 	lab.Must(tb, err)
-	go func() { _ = server.Serve(tb.Context(), listener) }() // until the context ends
+	go func() { _ = server.Serve(tb.Context(), listener) }() // until ctx is done
 	changed, cancel := server.Subscribe()
 	tb.Cleanup(cancel)
 

@@ -28,7 +28,7 @@ import (
 // cluster has more connections to its API server.
 const noLimit = 1 << 20
 
-// cluster returns the cluster of an upstream. It gets its endpoints over EDS, so that a change of endpoints does not
+// cluster returns the cluster of an upstream. It gets its endpoints over EDS, so that a change to endpoints does not
 // change the cluster.
 func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	limit := wrapperspb.UInt32(uint32(cmp.Or(u.MaxConnections, noLimit))) //nolint:gosec // the API allows no negative limit

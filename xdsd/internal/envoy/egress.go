@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxEgressNames is the number of names whose addresses Envoy caches. A connection to a further name is closed.
+	// maxEgressNames is the number of names whose addresses Envoy caches. A connection to an additional name is closed.
 	maxEgressNames = 16384
 	// egressNameTime is how long Envoy keeps the addresses of a name to which nothing connects. It is short, so that a client that
 	// connects to many names below a wildcard does not use up the names for others.

@@ -61,7 +61,7 @@ func targetsOf(list []*objects.EndpointSlice, u *model.Upstream) []netip.AddrPor
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			address, err := netip.ParseAddr(e.Addresses[0]) // discovery/v1: further addresses are equivalent
+			address, err := netip.ParseAddr(e.Addresses[0]) // discovery/v1: additional addresses are equivalent
 			if err != nil {
 				continue
 			}

@@ -28,10 +28,10 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
-// testCases matches the folders of the model's test cases.
+// testCases matches the directories of the model's test cases.
 const testCases = "../../../internal/model/testdata/proxy-*[^n]"
 
-// readProxies returns the proxies in a folder of manifests, and its objects.
+// readProxies returns the proxies in a directory of manifests, and its objects.
 func readProxies(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects) {
 	t.Helper()
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}

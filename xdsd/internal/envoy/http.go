@@ -23,7 +23,7 @@ import (
 )
 
 // httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent over RDS, so
-// that a change of routes does not close connections.
+// that a change to routes does not close connections.
 func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{

@@ -166,7 +166,7 @@ func (t *translator) sentinel() *listenerv3.FilterChain {
 
 // matchNames returns a matcher that selects the filter chain of a TLS connection by name. names maps names, and wildcards of
 // which the longest one matches, to filter chains. Criteria in each filter chain would match the same connections,
-// but at each change of any of these criteria, Envoy opens four sockets and builds three address tries for each
+// but at each change to any of these criteria, Envoy opens four sockets and builds three address tries for each
 // chain.
 func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	name := t.input("server name", &networkv3.ServerNameInput{})

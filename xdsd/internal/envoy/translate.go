@@ -23,7 +23,7 @@ type Options struct {
 	// Bind are the addresses to listen on. The default is 0.0.0.0, and :: if the proxy has an IPv6 address on the VLAN:
 	// on a node without IPv6, Envoy would reject the listener.
 	Bind []netip.Addr
-	// Floating are further listen addresses, which the host may or may not have at any time.
+	// Floating are additional listen addresses, which the host may or may not have at any time.
 	Floating []netip.Addr
 	// Source are the source addresses of connections to apps; only the first of each family is used. The default is
 	// the proxy's VLAN addresses.

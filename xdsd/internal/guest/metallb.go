@@ -45,7 +45,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	if existing := names(pools); err == nil && name != "" {
 		if pools = named(pools, name); len(pools) == 0 {
 			return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf(
-				"IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, existing)}
+				"IPAddressPool %s does not exist in the hosted cluster; create it, or set metallb.addressPoolName to an existing pool: %s", name, existing)}
 		}
 	}
 	warning := c.lastWarning(ctx, service)
@@ -119,7 +119,7 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 	}
 	existing := names(advertisements)
 	if advertisements = named(advertisements, name); len(advertisements) == 0 {
-		problem := fmt.Sprintf("L2Advertisement %s does not exist in the hosted cluster: create it", name)
+		problem := fmt.Sprintf("L2Advertisement %s does not exist in the hosted cluster; create it", name)
 		if existing != "" {
 			problem += ", or set metallb.l2AdvertisementName to an existing one: " + existing
 		}

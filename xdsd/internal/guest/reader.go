@@ -45,7 +45,7 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	for _, o := range []*unstructured.Unstructured{account, role, binding} {
 		err := c.ensure(ctx, w, o)
 		if errors.Is(err, errForeign) {
-			return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("%v: delete it, or set another spec.appsIngress.service.name", err)}
+			return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("%v; delete it, or set another spec.appsIngress.service.name", err)}
 		}
 		if err != nil {
 			return "", apiFault(err)

@@ -26,7 +26,7 @@ import (
 
 // TestScenarios runs the transcripts testdata/*.txt, each with a real API server of a hosted cluster. Neither OLM nor MetalLB run in
 // these tests. Their APIs are real, and commands write the statuses that they would write. The first word of a line is one of commands.
-// An object is KIND [NAMESPACE/]NAME, with further fields in YAML.
+// An object is KIND [NAMESPACE/]NAME, with additional fields in YAML.
 func TestScenarios(t *testing.T) {
 	golden.Files(t, "testdata/*.txt", func(t *testing.T, file string) {
 		t.Parallel() // each has its own control plane, and mostly waits
@@ -99,7 +99,7 @@ var groups = map[string]string{
 // installed are the kinds of what is installed.
 var installed = []string{"Namespace", "OperatorGroup", "Subscription", "MetalLB", "IPAddressPool", "L2Advertisement"}
 
-// object returns an object of a command as YAML, and without further fields.
+// object returns an object of a command as YAML, and without additional fields.
 func object(arguments string) (whole string, o *unstructured.Unstructured) {
 	kind, rest, _ := strings.Cut(arguments, " ")
 	name, fields, _ := strings.Cut(rest, " ")

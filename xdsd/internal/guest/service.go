@@ -68,7 +68,7 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	switch {
 	case errors.Is(err, errForeign):
 		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
-			"%v: set another spec.appsIngress.service.name, delete the Service, or hand it over with the annotation %s: %s",
+			"%v; set another spec.appsIngress.service.name, delete the Service, or hand it over with the annotation %s: %s",
 			err, v1alpha1.AnnotationInfra, w.Infra)}
 	case apierrors.IsNotFound(err) && w.Service.Namespace != v1alpha1.DefaultAppsServiceNamespace:
 		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf("the hosted cluster lacks namespace %s: %s", w.Service.Namespace, namespaceHint)}
@@ -146,7 +146,7 @@ func apiFault(err error) *Fault {
 	case apierrors.IsForbidden(err) && !isAuthorizationError(err):
 		reason = v1alpha1.AppsIngressServiceRejected
 	case apierrors.IsForbidden(err):
-		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, ": grant this right to the user of the administrator's kubeconfig"
+		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, "; grant this permission to the user of the administrator's kubeconfig"
 	case errors.Is(err, errDeleting):
 		reason = v1alpha1.AppsIngressAddressNotAssigned
 	case apierrors.IsNotFound(err):

@@ -67,7 +67,7 @@ func parentCondition(route client.Object, parent *gatewayv1.ParentReference, kin
 		return found
 	}
 	return metav1.Condition{
-		Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "its controller has not reported: check that it exists and runs",
+		Status: metav1.ConditionUnknown, Reason: string(gatewayv1.RouteReasonPending), Message: "its controller has not reported; check that it exists and runs",
 	}
 }
 

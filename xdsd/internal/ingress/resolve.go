@@ -28,7 +28,7 @@ type Policy struct {
 	Aliases bool
 	// CrossNamespace permits aliases of Services in other namespaces that consent.
 	CrossNamespace bool
-	// SharedHosts permits VirtualIngresses of several namespaces to have the same host. Otherwise the oldest one holds
+	// SharedHosts permits VirtualIngresses in several namespaces to have the same host. Otherwise the oldest one holds
 	// it.
 	SharedHosts bool
 	// Drop lists annotations and labels that are not copied to generated objects, in addition to Tracking and in its syntax.
@@ -50,7 +50,7 @@ type resolution struct {
 	backends []*backend
 	// remove reports that the generated objects must be deleted.
 	remove bool
-	// conflicts are the hosts that VirtualIngresses of other namespaces hold.
+	// conflicts are the hosts that VirtualIngresses in other namespaces hold.
 	conflicts []hostConflict
 }
 
@@ -188,9 +188,9 @@ func checkPermitted(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIng
 	case !foreign:
 		return "", "", nil
 	case !alias:
-		return v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " requires backendMode Alias", nil
+		return v1alpha1.ReasonUnsupported, "a backend in another namespace, " + s.namespace + ", requires backendMode Alias", nil
 	case !p.CrossNamespace:
-		return v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace", nil
+		return v1alpha1.ReasonUnsupported, "Services in other namespaces are not permitted: the controller runs without --cross-namespace", nil
 	}
 	namespace := namespaceMetadata()
 	err = c.Get(ctx, client.ObjectKey{Name: s.namespace}, namespace)
@@ -203,11 +203,11 @@ func checkPermitted(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIng
 		}
 	}
 	return v1alpha1.ReasonConsentMissing,
-		fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
+		fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s; add %[2]s to the annotation %[3]s of namespace %[1]s",
 			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases), nil
 }
 
-// namespaceMetadata returns an empty Namespace, of which only the metadata is cached.
+// namespaceMetadata returns an empty Namespace; only its metadata is cached.
 func namespaceMetadata() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 }

@@ -93,7 +93,7 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want cli
 	}
 	if !isGeneratedFrom(current, v) {
 		return nil, &fault{
-			v1alpha1.ReasonConflict, what + " already exists and is not managed by this VirtualIngress: delete or rename it, or set another spec.suffix", rejectedWait,
+			v1alpha1.ReasonConflict, what + " already exists and is not managed by this VirtualIngress; delete or rename it, or set another spec.suffix", rejectedWait,
 		}
 	}
 	updated := copyOf(current)

@@ -89,7 +89,7 @@ func TestGuardDelaysCorrections(t *testing.T) {
 	x.record(v, what, "one", "1", "2")
 	check("one", "1", 0, true)  // the cache has not received the write
 	check("two", "1", 0, false) // something else is wanted
-	check("one", "3", 0, false) // the first change of another client is corrected immediately
+	check("one", "3", 0, false) // the first change by another client is reverted immediately
 	x.record(v, what, "one", "3", "4")
 	check("one", "5", time.Second, false)
 	now = now.Add(time.Second)

@@ -29,7 +29,7 @@ func (e *Election) LastRenewed() (holder string, at time.Time) {
 }
 
 // Failure returns the time and the error of the last request for the Lease that failed, empty if none did since the
-// last success. A conflict is no failure: another process wrote first.
+// last success. A conflict is not a failure: another process wrote first.
 func (e *Election) Failure() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

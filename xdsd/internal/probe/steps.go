@@ -20,9 +20,9 @@ import (
 
 // Run performs steps concurrently, and calls report with each outcome, in any order, one call at a time. The address of a device
 // is the source of all requests; if it is empty or does not exist, the routing table decides. DHCP requires a device. A step that
-// has not ended when ctx ends has an error.
+// has not ended when ctx is done has an error.
 //
-// With an interval, Run repeats each step until ctx ends, and reports no outcome after that. A request does not wait for the previous
+// With an interval, Run repeats each step until ctx is done, and reports no outcome after that. A request does not wait for the previous
 // one, except for DHCP: a service that is back is seen while earlier requests still wait for their timeout.
 func Run(ctx context.Context, device string, interval time.Duration, steps []probe.Step, report func(probe.Outcome)) {
 	r := &runner{source: sourceOf(device), device: device, repeats: interval > 0, report: report}
@@ -60,7 +60,7 @@ type runner struct {
 	report  func(probe.Outcome)
 }
 
-// repeat performs a step at an interval until ctx ends.
+// repeat performs a step at an interval until ctx is done.
 func (r *runner) repeat(ctx context.Context, interval time.Duration, index int, step *probe.Step) {
 	for ticker := time.Tick(interval); ; {
 		select {
@@ -118,7 +118,7 @@ func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome
 	return err
 }
 
-// retry makes a request until it succeeds or ctx ends, at most a number of times.
+// retry makes a request until it succeeds or ctx is done, at most a number of times.
 func retry(ctx context.Context, times int, request func() error) (err error) {
 	for attempt := 0; attempt < times && (attempt == 0 || err != nil && ctx.Err() == nil); attempt++ {
 		err = request()

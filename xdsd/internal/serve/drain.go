@@ -79,7 +79,7 @@ func (d *Drain) respond(when <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// Run drains, and returns when Envoy may end, or when the context ends. It must be called once, after SIGTERM. If the
+// Run drains, and returns when Envoy may end, or when ctx is done. It must be called once, after SIGTERM. If the
 // pod is not being terminated, but only this container, it returns after some seconds.
 func (d *Drain) Run(ctx context.Context) {
 	defer close(d.moved)
@@ -113,7 +113,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	return true
 }
 
-// poll calls done until it returns true, the duration has passed or the context ends.
+// poll calls done until it returns true, the duration has passed or ctx is done.
 func poll(ctx context.Context, long time.Duration, done func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()

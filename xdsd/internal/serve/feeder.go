@@ -25,7 +25,7 @@ type Feeder struct {
 	server  *ads.Server
 	options envoy.Options
 	log     *slog.Logger
-	changed chan struct{} // receives a value after a change of the fields below
+	changed chan struct{} // receives a value after a change to the fields below
 
 	mu              sync.Mutex
 	snapshotChanged bool
@@ -58,7 +58,7 @@ func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, lo
 	}
 }
 
-// Run updates the server until the context ends. If the store has a snapshot from its file, Run serves that
+// Run updates the server until ctx is done. If the store has a snapshot from its file, Run serves that
 // immediately. Without a snapshot it serves nothing, because an empty configuration would close all connections.
 func (f *Feeder) Run(ctx context.Context) {
 	defer f.store.Subscribe(f.onSnapshot)()
@@ -112,7 +112,7 @@ func (f *Feeder) onSnapshot() {
 	f.notify()
 }
 
-// EndpointsChanged notifies Run of changed endpoints of a Service or an upstream of NTP, or of any Service if service is empty.
+// EndpointsChanged notifies Run that endpoints of a Service or an NTP upstream have changed, or of any Service if service is empty.
 func (f *Feeder) EndpointsChanged(service string) {
 	f.mu.Lock()
 	f.services[service] = true
@@ -127,7 +127,7 @@ func (f *Feeder) notify() {
 	}
 }
 
-// feed passes the changes of a snapshot to the server. If all is true, it also reads the endpoints of unchanged proxies.
+// feed passes what changed in a snapshot to the server. If all is true, it also reads the endpoints of unchanged proxies.
 // Invalid parts of a proxy are left out, and do not affect the others.
 func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {

@@ -54,7 +54,7 @@ func TestRecentGrowth(t *testing.T) {
 	}
 }
 
-// TestSameReport checks which changes of failures are written at once.
+// TestSameReport checks which changes to failures are written at once.
 func TestSameReport(t *testing.T) {
 	report := func(connections, checks int32) v1alpha1.ReplicaStatus {
 		return v1alpha1.ReplicaStatus{Backends: []v1alpha1.BackendStatus{{Name: "a", FailedConnections: connections, FailedHealthChecks: checks}}}

@@ -91,7 +91,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	host, upstream, found := probeHost(l, probeable)
 	switch {
 	case !found && routesInfra(p, l) && !hasAppsRoute(p, l):
-		return errors.New("no route leads to a Service that exists")
+		return errors.New("no route has a Service that exists")
 	case !found:
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// works are no broken upstreams.
+// works are not broken upstreams.
 func works() map[string]string { return nil }
 
 // TestProbeDoesNotDependOnApps probes listeners with apps routes, whose server has a certificate for a control-plane

@@ -56,7 +56,7 @@ type Problems struct {
 const vlanDevice = "net1"
 
 // Run probes the gateway, the other components and the apps addresses on the VLAN, and reads the connections of clients whose
-// handshakes do not complete, until the context ends.
+// handshakes do not complete, until ctx is done.
 func (p *Problems) Run(ctx context.Context) {
 	neighbours.Repeat(ctx, p.Log, func(ctx context.Context) error {
 		p.readHandshakes()

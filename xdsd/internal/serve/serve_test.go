@@ -60,7 +60,7 @@ endpoints: [{addresses: [%s]}]
 `
 )
 
-// A site is a store that reads a folder, an ADS server that a Feeder updates from it, and a client.
+// A site is a store that reads a directory, an ADS server that a Feeder updates from it, and a client.
 type site struct {
 	store  *watch.Store
 	server *ads.Server
@@ -187,7 +187,7 @@ func TestFeederFollowsTheStore(t *testing.T) {
 		return slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.2:8443"})
 	})
 	if after, _ := s.server.Envoy("proxies/own", "envoy-0"); after != before {
-		t.Error("a change of endpoints caused another version")
+		t.Error("a change to endpoints caused another version")
 	}
 	write(t, dir, "service.yaml", "") // its route stays, without endpoints
 	s.await(t, "no endpoint", func(v *adstest.View) bool {

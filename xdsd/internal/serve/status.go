@@ -98,7 +98,7 @@ type writeFailure struct {
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
 // Run applies the ProxyServer's settings to Envoy, and writes the entry when it changes, at most once per second or, with 1,000
-// backends, every 5 seconds, and otherwise every HeartbeatInterval, until the context ends. It logs errors and retries.
+// backends, every 5 seconds, and otherwise every HeartbeatInterval, until ctx is done. It logs errors and retries.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
@@ -286,7 +286,7 @@ func (r *Reporter) addOmitted(p *model.ProxyServer, entry *v1alpha1.ReplicaStatu
 	}
 }
 
-// omitted begins the reason of a backend of which a part is left out.
+// omitted begins the reason of a backend without a part of its configuration.
 const omitted = "left out, because Envoy would reject it: "
 
 // proxyOf returns the ProxyServer of that name, or nil if it does not exist or there is no snapshot yet.

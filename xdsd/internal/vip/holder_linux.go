@@ -146,7 +146,7 @@ func (h *Holder) savePeers(macs map[string]mac) {
 	h.savedPeers = maps.Clone(macs)
 }
 
-// Run claims and drops the addresses as the state machine decides, until the context ends or an unrecoverable error
+// Run claims and drops the addresses as the state machine decides, until ctx is done or an unrecoverable error
 // occurs, which it returns. After the context has ended, it keeps the addresses until a peer claims them, at most for
 // lingerTime. It removes the addresses and closes the device before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {

@@ -184,7 +184,7 @@ const (
 	watchRetryInterval = time.Second
 )
 
-// watch reads and watches the Lease, and sends events until the context ends.
+// watch reads and watches the Lease, and sends events until ctx is done.
 func (c *leaseClient) watch(ctx context.Context, send func(leaseEvent)) {
 	for ctx.Err() == nil {
 		err := c.watchOnce(ctx, send)

@@ -49,7 +49,7 @@ func (m *stateMachine) problems(now time.Time, hosts answers) []problem.Problem 
 	return list
 }
 
-// shared returns a problem for each address that several hosts have, of which one may be this replica.
+// shared returns a problem for each address that several hosts have; one of them may be this replica.
 func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 	var list []problem.Problem
 	peers := map[string]string{}

@@ -13,7 +13,7 @@ const (
 	readyThreshold = 2
 )
 
-// checkReady requests the URLs every interval until the context ends, and reports each change of the proxy's readiness.
+// checkReady requests the URLs every interval until ctx is done, and reports each change to the proxy's readiness.
 // The proxy counts as not ready before the first report.
 func checkReady(ctx context.Context, urls []string, interval time.Duration, report func(bool)) {
 	client := &http.Client{Timeout: readyTimeout}

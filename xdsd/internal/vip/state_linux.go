@@ -42,7 +42,7 @@ type State struct {
 	AnsweredBy string    `json:"answeredBy,omitempty"`
 	Answered   time.Time `json:"answered,omitzero"`
 	// Answers are the hosts that answer for the floating addresses, the witnesses and the replica's own addresses; several for
-	// an address of which two hosts have it. The replica itself does not answer its probes.
+	// an address that two hosts have. The replica itself does not answer its probes.
 	Answers []problem.Answer `json:"answers,omitempty"`
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.

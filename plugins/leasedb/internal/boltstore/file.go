@@ -57,7 +57,7 @@ func (f *files) acquire(path string) (*file, error) {
 	return open, nil
 }
 
-// release closes a file with its last user.
+// release removes one user of a file, and closes the file after the last.
 func (f *files) release(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func openError(path string, err error) error {
 
 // damagedError adds the remedy for a file that must not be used.
 func damagedError(path string, err error) error {
-	return fmt.Errorf("lease file %s is damaged: %w: restore it from a backup, or move it and import the addresses of the VMs (coredhcp import)", path, err)
+	return fmt.Errorf("lease file %s is damaged: %w; restore it from a backup, or move it and import the addresses of the VMs (coredhcp import)", path, err)
 }
 
 // openChecked opens a file and checks all its pages and records.

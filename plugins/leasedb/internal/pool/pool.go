@@ -109,7 +109,7 @@ type Pool struct {
 	marked             time.Time     // time of the last mark
 	jumps              uint64        // number of jumps of the system clock
 	offset             time.Duration // of the system clock relative to Clock
-	changes            uint64        // number of changes of bindings
+	changes            uint64        // number of changes to bindings
 	exhausted          uint64
 	inUse              uint64 // number of free addresses that were found in use
 	lastCollect        time.Time

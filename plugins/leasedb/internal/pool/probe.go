@@ -130,7 +130,7 @@ func (p *Pool) probeAddress(a netip.Addr) (neighbours.Result, probeOutcome) {
 	found, ok := b.found[a]
 	if !ok {
 		if p.shouldWarn(&p.lastFailedProbe) {
-			p.Log.Warn("cannot probe an address: this host lacks an address in its network", "address", a, "cidr", p.CIDR)
+			p.Log.Warn("cannot probe an address: this host has no address in the same subnet", "address", a, "cidr", p.CIDR)
 		}
 		return neighbours.Result{}, probeImpossible
 	}

@@ -122,7 +122,7 @@ func (p *Pool) Bindings() []store.Binding {
 	return all
 }
 
-// Changes returns the number of changes of bindings so far.
+// Changes returns the number of changes to bindings so far.
 func (p *Pool) Changes() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

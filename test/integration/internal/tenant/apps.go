@@ -25,7 +25,7 @@ func (n *Tenant) ApplyInfra(appsIngress string) {
 	n.Management.MustApply(n.T, n.Infra("spec: {appsIngress: "+appsIngress+"}"))
 }
 
-// Infra returns the Infra with changes as of lab.Site. Its proxy has the address 192.0.2.3.
+// Infra returns the Infra with changes as for lab.Site. Its proxy has the address 192.0.2.3.
 func (n *Tenant) Infra(changes ...string) string {
 	n.Helper()
 	return n.Site().Infra(append([]string{

@@ -92,7 +92,7 @@ type Client struct {
 	mu         sync.Mutex
 	view       *View
 	subscribed map[string]map[string]bool // names by type URL, for routes and endpoints
-	changed    chan struct{}              // closed and replaced at each change of view
+	changed    chan struct{}              // closed and replaced at each change to view
 }
 
 // Connect opens a stream and sends the first requests. The stream ends with Close or with the context. The caller must
