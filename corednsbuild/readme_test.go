@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,12 +66,11 @@ func TestBuildInTheDocumentation(t *testing.T) {
 		}
 		return regexp.MustCompile("(?m)^   ").ReplaceAllString(string(match[1]), "")
 	}
-	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", 1)
 	lab.Must(t, err)
-	server := conn.LocalAddr().String()
-	lab.Must(t, conn.Close())
-	_, port, err := net.SplitHostPort(server)
-	lab.Must(t, err)
+	t.Cleanup(ports.Release)
+	port := strconv.Itoa(ports.Numbers[0])
+	server := net.JoinHostPort("127.0.0.1", port)
 
 	dir := t.TempDir()
 	lab.Must(t, os.Mkdir(filepath.Join(dir, "cluster"), 0o700))
