@@ -190,7 +190,7 @@ func (d *disconnected) mirror(t *testing.T, s *snapshot) {
 		if s == &d.first && to == s.oooiImage() {
 			skopeo("oci:"+filepath.Join(s.dist, "image")+":oooi", mirrored+"/oooi:v1")
 		} else {
-			skopeo("docker://"+from, to)
+			skopeo("docker://"+from, strings.Replace(to, "@sha256:", ":", 1)) // a tag, as in docs/how-to/install-disconnected.md
 		}
 	}
 	chart := "/charts/oooi:" + s.number()

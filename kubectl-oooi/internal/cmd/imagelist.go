@@ -38,9 +38,9 @@ func (c *command) images() *cobra.Command {
 		Use: "images", Short: "List the images that setup deploys by default",
 		Long: "List the images that setup deploys by default, to mirror them for a site without access to the internet. With\n" +
 			"--registry, list each image and its mirror, to which 'setup --registry' refers. It does not connect to a cluster.",
-		Example: "  # Copy the images to a mirror\n" +
+		Example: "  # Copy the images to a mirror, with their digests as tags (bash)\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi | while read -r image mirror; do\n" +
-			"    skopeo copy --all --preserve-digests docker://$image docker://$mirror\n  done\n\n" +
+			"    skopeo copy --all --preserve-digests docker://$image docker://${mirror/@sha256:/:}\n  done\n\n" +
 			"  # Redirect OpenShift nodes to the mirror\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi -o imagedigestmirrorset | oc apply -f -",
 		Args:              cobra.NoArgs,
