@@ -142,7 +142,7 @@ var faults = map[string][]fault{
 	"OOOI-APP-001": {{fails, falseCondition,
 		"correct the fault that the message names; see control's log: `kubectl -n oooi-system logs deployment/oooi-control`"}},
 	"OOOI-PRB-001": {
-		{fails, "a scenario failed", "the finding has the remedy of the scenario"},
+		{fails, "a [scenario](cli.md#test) failed", "the finding has the remedy of the scenario"},
 		{fails, "a scenario could not run", "make sure that the test's pods can run, and run doctor again"},
 	},
 }
