@@ -285,7 +285,7 @@ func (d *disconnected) testChart(t *testing.T) {
 	}
 	for i, s := range []*snapshot{&d.first, &d.second} {
 		if i > 0 {
-			d.kubectl(t, "apply", "--server-side", "-f", filepath.Join(s.dist, "oooi-crds.yaml"))
+			d.kubectl(t, "apply", "--server-side", "--force-conflicts", "-f", filepath.Join(s.dist, "oooi-crds.yaml"))
 		}
 		run("upgrade", "--install", "oooi", "oci://"+mirrored+"/charts/oooi", "--version", s.number(), "--wait", "--timeout", "3m",
 			"--set", "namespace.create=false,image="+s.oooiImage()+",imagePullSecrets[0].name=mirror,replicas="+strconv.Itoa(2-i))
