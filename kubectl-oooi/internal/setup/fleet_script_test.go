@@ -11,12 +11,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestFleetScript runs render.sh of docs/how-to/fleets.md: each Infra is rendered by the version of the plugin in its directory, and a
-// failure keeps the previous file.
+// TestFleetScript writes the inputs and runs render.sh as docs/how-to/fleets.md describes: each Infra is rendered by the version of the
+// plugin in its directory, and a failure keeps the previous file.
 func TestFleetScript(t *testing.T) {
-	script := regexp.MustCompile("(?s)   ```bash\n(   #!/bin/bash\n   # needs the plugin.*?)   ```").FindSubmatch(lab.ReadFile(t, "docs", "how-to", "fleets.md"))
-	if script == nil {
-		t.Fatal("docs/how-to/fleets.md has no render.sh")
+	page := lab.ReadFile(t, "docs", "how-to", "fleets.md")
+	script := regexp.MustCompile("(?s)   ```bash\n(   #!/bin/bash\n   # needs the plugin.*?)   ```").FindSubmatch(page)
+	inputs := regexp.MustCompile("(?s)   ```bash\n(   # needs a cluster\n   mkdir.*?)   ```").FindSubmatch(page)
+	if script == nil || inputs == nil {
+		t.Fatal("docs/how-to/fleets.md lacks render.sh, or the commands that write the inputs")
 	}
 	dir := t.TempDir()
 	write := func(text string, mode os.FileMode, path ...string) {
@@ -30,24 +32,29 @@ func TestFleetScript(t *testing.T) {
 	write(plugin+"v1\n", 0o700, "bin", "oooi-v1")
 	write(plugin+"v2\n", 0o700, "bin", "oooi-v2")
 
-	write("--openshift=true --registry registry.example.com/oooi\n", 0o600, "inputs", "flags")
-	write("v1\n", 0o600, "inputs", "shared", "version")
+	write("alpha vlan100\nbeta vlan100\n", 0o600, "infras")
+	// kubectl prints the objects of a cluster with the arguments -n clusters get KIND NAME.
+	write("#!/bin/sh\ncat objects/$5.yaml\n", 0o700, "bin", "kubectl")
 	for i, name := range []string{"alpha", "beta"} {
 		cluster, network, found := strings.Cut(strings.ReplaceAll(string(lab.ReadFile(t, "manifests", "examples", "demo", "cluster.yaml")), "demo", name), "\n---\n")
 		if !found {
 			t.Fatal("the example has one object")
 		}
 		write(infrasOf(t, "fleets.md")[i], 0o600, "inputs", name, "infra.yaml")
-		write("v1\n", 0o600, "inputs", name, "version")
-		write("vlan100.yaml\n", 0o600, "inputs", name, "network")
-		write(cluster, 0o600, "inputs", name, "cluster.yaml")
-		write(network, 0o600, "inputs", "networks", "vlan100.yaml")
+		write(cluster, 0o600, "objects", name+".yaml")
+		write(network, 0o600, "objects", "vlan100.yaml")
+		write(network, 0o600, "objects", "vlan101.yaml")
 	}
-	render := func(names ...string) ([]byte, error) {
-		cmd := exec.CommandContext(t.Context(), "./render.sh", names...)
+	run := func(name string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 		return cmd.CombinedOutput()
 	}
+	render := func(names ...string) ([]byte, error) { return run("./render.sh", names...) }
+	if out, err := run("bash", "-ec", string(inputs[1])); err != nil || len(out) > 0 {
+		t.Fatalf("writing the inputs: %v: %s", err, out)
+	}
+	write("--openshift=true --registry registry.example.com/oooi\n", 0o600, "inputs", "flags")
 	expect := func(version, annotation string, path ...string) {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(append([]string{dir, "rendered"}, path...)...))
