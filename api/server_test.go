@@ -35,10 +35,10 @@ func TestMain(m *testing.M) { lab.Main(m, &server) }
 
 const namespace = "default"
 
-// TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged checks that an API server with our CRDs accepts the
+// TestAcceptsObjectsFromEarlierOperator checks that an API server with our CRDs accepts the
 // objects of the earlier operator, also with strict field validation, keeps every value and only adds
 // the defaults in testdata/legacy/*.defaults.
-func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
+func TestAcceptsObjectsFromEarlierOperator(t *testing.T) {
 	for name, written := range objects(t, "testdata/legacy/*.yaml") {
 		t.Run(name, func(t *testing.T) {
 			specBefore := flatten("", written.Object["spec"])
@@ -159,7 +159,7 @@ func TestReplicasAndControllerShareTheStatus(t *testing.T) {
 	}
 }
 
-func TestStatusOfAnInfraIsStored(t *testing.T) {
+func TestInfraStatusIsStored(t *testing.T) {
 	loaded := createAndGet(t, minimalObject(t, "Infra", "status", ""))
 	want := v1alpha1.InfraStatus{
 		ObservedGeneration: 1,

@@ -110,9 +110,9 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOtherPluginsAreProtected uses routers and DNS servers outside of the ranges, which a reservation
+// TestProtectsAddressesFromOtherPlugins uses routers and DNS servers outside of the ranges, which a reservation
 // could name.
-func TestAddressesOfOtherPluginsAreProtected(t *testing.T) {
+func TestProtectsAddressesFromOtherPlugins(t *testing.T) {
 	lab.Must(t, register())
 	c, err := load(write(t, "server4:\n  plugins:\n  - router: 192.0.2.1\n  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99 exclude=192.0.2.53\n"+
 		"  - dns: 192.0.2.53 198.51.100.53\n  - netmask: 255.255.255.0\n"))

@@ -20,8 +20,8 @@ func blue(t *testing.T) *model.Infra {
 	return model.Build(objects, model.Options{}).Infra("clusters/blue")
 }
 
-// TestPortsOfTheProxy expects the ports at which VMs connect to the control plane, with the proxy's address on the VLAN.
-func TestPortsOfTheProxy(t *testing.T) {
+// TestProxyPorts expects the ports at which VMs connect to the control plane, with the proxy's address on the VLAN.
+func TestProxyPorts(t *testing.T) {
 	ports := proxyPorts(blue(t))
 	for text, want := range map[string]bool{"127.50.0.3:6443": true, "127.50.0.3:443": true, "127.51.0.3:6443": false, "127.50.0.3:80": false} {
 		if slices.Contains(ports, netip.MustParseAddrPort(text)) != want {

@@ -91,7 +91,7 @@ func newServeCommand() *cobra.Command {
 		"value of xdsd bootstrap --max-connections; with --pod, it limits the UDP sessions of all backends to the remaining file descriptors")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
 	flags.TextVar(&f.envoy.Resolver, "egress-resolver", envoy.DefaultResolver,
-		"listen address of the resolver from which Envoy gets the addresses of names of egress; in use only if there are any")
+		"listen address of the resolver from which Envoy gets the addresses of egress names; in use only if there are any")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to "+
 		"write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket,

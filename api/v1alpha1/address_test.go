@@ -38,9 +38,9 @@ func TestZeroValuesAreEmpty(t *testing.T) {
 	}
 }
 
-// TestAddressRangesOfWrongTypeKeepObjectDecodable checks that one object with a value of the wrong type does
+// TestObjectWithInvalidAddressRangesIsDecodable checks that one object with a value of the wrong type does
 // not make the decoding of a list, and so a watch, fail.
-func TestAddressRangesOfWrongTypeKeepObjectDecodable(t *testing.T) {
+func TestObjectWithInvalidAddressRangesIsDecodable(t *testing.T) {
 	var list InfraList
 	err := json.Unmarshal([]byte(`{"items": [
 		{"metadata": {"name": "bad"}, "spec": {"appsIngress": {"metallb": {"ipAddressPoolRange": {"a": 1}, "addressPoolName": "a"}}}},

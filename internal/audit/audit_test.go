@@ -30,8 +30,8 @@ func TestEntriesAreForgottenAfterAnHour(t *testing.T) {
 	}
 }
 
-// TestClientsCannotDisplaceEntriesOfOthers sends more names than are kept, and queries from more clients.
-func TestClientsCannotDisplaceEntriesOfOthers(t *testing.T) {
+// TestClientsCannotDisplaceOtherClients sends more names than are kept, and queries from more clients.
+func TestClientsCannotDisplaceOtherClients(t *testing.T) {
 	l := NewLog(time.Now)
 	l.Add(vm, "quay.io", query)
 	other := netip.MustParseAddr("192.0.2.11")

@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// backendNames returns the names of the backends of an Infra's ProxyServers, which lead to the proxy on the VLAN; nil for none.
+// backendNames returns the names of the backends of an Infra's ProxyServers, which resolve to the proxy on the VLAN; nil for none.
 func (b *builder) backendNames(i *Infra) []*RecordSet {
 	if i.Proxy == nil {
 		return nil

@@ -27,7 +27,7 @@ type Egress struct {
 	Parents []string `json:"parents,omitempty"`
 }
 
-// ParentProxy is a proxy that connects to names of egress by CONNECT.
+// ParentProxy is a proxy that connects to egress names by CONNECT.
 type ParentProxy struct {
 	// Host is a name or an address.
 	Host string `json:"host"`
@@ -172,7 +172,7 @@ func (b *builder) egressNames(i *Infra) []*RecordSet {
 // egressRecords returns the records of egress in an Infra or a ProxyServer. A name below a wildcard has none: DNS
 // would answer other names next to it as if they did not exist (RFC 4592, section 2.2.1).
 func (i *Infra) egressRecords(in *v1alpha1.Egress, owner Ref, created time.Time) *RecordSet {
-	fields := map[string]string{} // of valid names
+	fields := map[string]string{} // field path by valid name
 	for n, host := range in.Hosts {
 		if name, err := egressName(string(host), in.AllowAll, i.Cluster); err == nil && name != "*" { // the proxy reports invalid names
 			fields[name] = fmt.Sprintf("spec.egress.hosts[%d]", n)

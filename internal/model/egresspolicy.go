@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Permits reports whether names of egress may resolve to an address: those that are public, and those that the spec allows. The
+// Permits reports whether egress names may resolve to an address: those that are public, and those that the spec allows. The
 // addresses of hosts themselves (loopback, link-local and multicast) are never permitted.
 func (e *Egress) Permits(address netip.Addr) bool {
 	address = address.Unmap()

@@ -96,7 +96,7 @@ func lowerASCII(r rune) rune {
 	return r
 }
 
-func TestFirstSourceOfAnEndpointIsKept(t *testing.T) {
+func TestKeepsFirstEndpointSource(t *testing.T) {
 	h := hostnames{}
 	h.add("api.a.test", RoleOAuth, 443, "spec")
 	h.add("api.a.test", RoleAPI, 6443, "status")

@@ -245,7 +245,7 @@ func recordName(s string) (string, error) {
 	case within(domain, "cluster.local"):
 		return "", fmt.Errorf("%q is in cluster.local, the domain of the management cluster's Services", s)
 	case strings.HasPrefix(name, ACMEChallenge):
-		return "", fmt.Errorf("%q is always forwarded, because certificate authorities query public DNS", s)
+		return "", fmt.Errorf("%q must not be a record: DNS forwards the names of ACME challenges to the upstream resolvers", s)
 	}
 	return name, nil
 }

@@ -58,8 +58,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestLocalErrorsProveNothing connects from an address that this host does not have.
-func TestLocalErrorsProveNothing(t *testing.T) {
+// TestIgnoresLocalErrors connects from an address that this host does not have.
+func TestIgnoresLocalErrors(t *testing.T) {
 	closed, foreign := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddr("192.0.2.99")
 	r := PortResult{Address: closed, Result: Accepted}
 	if r.connect(t.Context(), foreign); r != (PortResult{Address: closed, Result: Accepted}) {

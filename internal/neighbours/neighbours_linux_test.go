@@ -112,8 +112,8 @@ func TestHostsOnADeviceWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestProbeOfAnotherNetwork probes loopback, which has no neighbors.
-func TestProbeOfAnotherNetwork(t *testing.T) {
+// TestProbeAnotherNetwork probes loopback, which has no neighbors.
+func TestProbeAnotherNetwork(t *testing.T) {
 	found, err := neighbours.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")})
 	if err != nil || len(found) != 0 {
 		t.Errorf("got %v, %v", found, err)

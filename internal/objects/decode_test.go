@@ -100,7 +100,7 @@ metadata:
 	}
 }
 
-func TestDecodeOfWrongTypeIsBroken(t *testing.T) {
+func TestDecodeInvalidType(t *testing.T) {
 	u := object(t, `
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster

@@ -46,7 +46,7 @@ func sourceOf(dir string, log *strings.Builder) *directorySource {
 // refresh reads the directory; its status has the error.
 func refresh(s *directorySource) { _, _ = s.refresh() }
 
-func TestFilesOfAFolder(t *testing.T) {
+func TestDirectoryFiles(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		files map[string]string
@@ -70,7 +70,7 @@ func TestFilesOfAFolder(t *testing.T) {
 	}
 }
 
-func TestStatusOfAFolderThatDisappears(t *testing.T) {
+func TestStatusAfterDirectoryDisappears(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
 	s := sourceOf(dir, &strings.Builder{})
@@ -138,7 +138,7 @@ func TestObjectInTwoFiles(t *testing.T) {
 	}
 }
 
-func TestBrokenObjectsOfOneNameAreAllReported(t *testing.T) {
+func TestReportsAllBrokenObjectsWithOneName(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a.yaml": "{apiVersion: v1, kind: Service, metadata: {name: one, namespace: a}, spec: 7}\n---\n" +
 		"{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: one, namespace: a}, spec: 7}\n"})

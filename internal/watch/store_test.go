@@ -130,8 +130,8 @@ func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	}
 }
 
-// TestSnapshotFileOfAnEarlierRelease starts from a file as earlier releases write it.
-func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
+// TestSnapshotFileFromEarlierRelease starts from a file as earlier releases write it.
+func TestSnapshotFileFromEarlierRelease(t *testing.T) {
 	dir := t.TempDir()
 	lab.WriteFile(t, `{"version":1,"written":"2026-01-02T03:04:05Z","objects":{
 		"hostedClusters":[{"metadata":{"name":"demo","namespace":"clusters"},"spec":{"dns":{"baseDomain":"example.com"}}}]}}`, dir, "snapshot.json")

@@ -172,7 +172,7 @@ var directoryCommands = map[string]func(s *directoryScenario, args []string) []s
 	},
 }
 
-func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
+func TestDropsPacketsFromUnknownMACAddresses(t *testing.T) {
 	d := testDirectory("")
 	d.put(worker("w1", macA))
 	for _, tc := range []struct {
@@ -250,8 +250,8 @@ func TestSnapshotFileRestoresTheDirectory(t *testing.T) {
 	}
 }
 
-// TestSnapshotFileOfAnEarlierRelease loads a file as earlier releases write it.
-func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
+// TestSnapshotFileFromEarlierRelease loads a file as earlier releases write it.
+func TestSnapshotFileFromEarlierRelease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	lab.Must(t, os.WriteFile(path, []byte(`{"version":1,"written":"2026-01-02T03:04:05Z","scope":"network clusters/vlan","instances":[`+
 		`{"namespace":"clusters-demo","name":"w1","uid":"","created":"2026-01-01T00:00:00Z","machine":"w1","hostname":"w1","interfaces":[{"name":"vlan","mac":"`+macA+`"}]}`+

@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestOutageOfTheAPIServer(t *testing.T) {
+func TestAPIServerOutage(t *testing.T) {
 	cp := plane.Get(t)
 	ns, file := cp.Namespace(t), filepath.Join(t.TempDir(), "snapshot.json")
 	d := fleet(50)

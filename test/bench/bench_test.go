@@ -27,7 +27,7 @@ type size struct {
 	clusters []int         // numbers of hosted clusters, ascending
 	vms      int           // number of VMs whose names one Infra publishes
 	routes   []int         // numbers of a proxy's routes, ascending
-	names    []int         // numbers of listed names of egress, ascending
+	names    []int         // numbers of listed egress names, ascending
 	changes  int           // number of changes of each kind
 	starts   int           // number of starts of Envoy, with the most routes
 	settle   time.Duration // time until a server is at rest

@@ -97,7 +97,7 @@ func processGroup(r *Running) Group {
 			r.Undo(func() { r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGCONT) })
 			r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGSTOP)
 		}},
-		{Name: "another process has a port of the proxy", Want: "PRX-003 fail", Break: r.occupyPort},
+		{Name: "another process listens on one of the proxy's ports", Want: "PRX-003 fail", Break: r.occupyPort},
 	}}
 }
 

@@ -107,7 +107,7 @@ func (s *Site) Backend(name string) string {
 	return ""
 }
 
-// AwaitBackend waits until an Ingress leads to a Service, or does not exist if want is empty.
+// AwaitBackend waits until an Ingress has a Service as its backend, or does not exist if want is empty.
 func (s *Site) AwaitBackend(name, want string) {
 	s.Helper()
 	lab.Await(s.TB, "Ingress "+name+" to name "+want, func() string {

@@ -232,7 +232,7 @@ func (e *End) awaitCarrier() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("creating a cable: interface %s lacks a carrier after %s", e.Device, startTimeout)
+	return fmt.Errorf("creating a cable: interface %s has no carrier after %s", e.Device, startTimeout)
 }
 
 // attachToBridge attaches the interface to its bridge.

@@ -54,7 +54,7 @@ var nodes atomic.Int32 // number of nodes that this process has started
 //
 // It must be called in a Network, after PrepareNode. The Address of the control plane must belong to the
 // Network, and the control plane needs ControllerManager and Scheduler. Service kubernetes in namespace
-// default leads to the API server; on VMs through HAProxy, as with HyperShift.
+// default is routed to the API server; on VMs through HAProxy, as with HyperShift.
 func StartNode(ctx context.Context, cp *ControlPlane, config NodeConfig) (*Node, error) {
 	number := int(nodes.Add(1))
 	if config.Name == "" {

@@ -92,7 +92,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	case f.timeout <= 0:
 		return errTimeout
 	case f.probeAddress.IsValid() && (name == "" || !f.probe):
-		return errors.New("--probe-address requires --probe and an Infra; specify its name as argument")
+		return errors.New("--probe-address requires --probe and an Infra; specify its name as an argument")
 	}
 	if f.list {
 		return c.listChecks(f)

@@ -135,7 +135,7 @@ func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) err
 	}
 	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	if flag := infraFlag(cmd); flag != "" && len(args) == 0 {
-		return fmt.Errorf("--%[1]s describes an Infra without a file; specify the name of the Infra as argument, or omit --%[1]s", flag)
+		return fmt.Errorf("--%[1]s requires the name of an Infra as an argument; specify the name, or use -f FILE without --%[1]s", flag)
 	}
 	f.given = map[string]string{}
 	for _, remembered := range setup.RememberedFlags {

@@ -73,9 +73,9 @@ func (s *testSite) expectNoLock() {
 	}
 }
 
-// TestLockOfAKilledSetupExpires stores the record of a setup on another host, whose process setup cannot check. Setup must wait
+// TestKilledSetupsLockExpires stores the record of a setup on another host, whose process setup cannot check. Setup must wait
 // until the process has not renewed the record for some time.
-func TestLockOfAKilledSetupExpires(t *testing.T) {
+func TestKilledSetupsLockExpires(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	s.storeRecordOfAnotherHost()

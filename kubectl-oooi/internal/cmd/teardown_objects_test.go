@@ -25,7 +25,7 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	s.WaitForSystemNamespace()
 }
 
-func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
+func TestTeardownKeepsOtherObjects(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	// Another client replaces one of the objects by one of the same name.

@@ -95,8 +95,8 @@ func TestVersionReportsDeployedWorkloads(t *testing.T) {
 	}
 }
 
-// TestImageOfABuildThatIsNotARelease checks that setup does not deploy an image that does not exist.
-func TestImageOfABuildThatIsNotARelease(t *testing.T) {
+// TestImageWithoutRelease checks that setup does not deploy an image that does not exist.
+func TestImageWithoutRelease(t *testing.T) {
 	s := newSite(t)
 	original := release.Image
 	t.Cleanup(func() { release.Image = original })
@@ -112,8 +112,8 @@ func TestImageOfABuildThatIsNotARelease(t *testing.T) {
 	}
 }
 
-// TestSkewOfMirror checks that an image in a mirror has no skew if its digest is the release's.
-func TestSkewOfMirror(t *testing.T) {
+// TestMirrorSkew checks that an image in a mirror has no skew if its digest is the release's.
+func TestMirrorSkew(t *testing.T) {
 	client := &clientVersion{Image: "ghcr.io/densityops/oooi@sha256:00", EnvoyImage: "docker.io/envoyproxy/envoy@sha256:11"}
 	for _, c := range []struct {
 		oooi, envoy string

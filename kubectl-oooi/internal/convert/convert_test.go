@@ -57,8 +57,8 @@ func TestConversionsToRoutes(t *testing.T) {
 	}
 }
 
-// TestPortOfTheFirstService converts a port name that two Services with the labels give different numbers.
-func TestPortOfTheFirstService(t *testing.T) {
+// TestFirstServicePort converts a port name that two Services with the labels give different numbers.
+func TestFirstServicePort(t *testing.T) {
 	const text = `
 apiVersion: networking.k8s.io/v1
 kind: Ingress

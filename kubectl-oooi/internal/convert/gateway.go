@@ -82,7 +82,7 @@ func (c *converter) toRoutes(o *object, v *v1alpha1.VirtualIngress) {
 		}
 	}
 	if len(v.Annotations) > 0 {
-		c.warn(o, "metadata.annotations", "annotations of an ingress controller have no effect on routes: use filters, timeouts or policies of "+
+		c.warn(o, "metadata.annotations", "annotations of an ingress controller have no effect on routes; use filters, timeouts or policies of "+
 			"the Gateway's implementation")
 	}
 }

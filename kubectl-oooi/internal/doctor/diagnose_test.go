@@ -146,8 +146,8 @@ func TestRootIsFirst(t *testing.T) {
 	})
 }
 
-// TestRegistryOfTheReleaseImage lets VMs reach the registry, or not, in a site whose HostedCluster has a release image.
-func TestRegistryOfTheReleaseImage(t *testing.T) {
+// TestReleaseImageRegistry lets VMs reach the registry, or not, in a site whose HostedCluster has a release image.
+func TestReleaseImageRegistry(t *testing.T) {
 	const (
 		image      = "quay.io/openshift-release-dev/ocp-release@sha256:1"
 		platform   = "platform: {type: KubeVirt}}"
@@ -261,7 +261,7 @@ func TestConsequencesFollowTheirRoot(t *testing.T) {
 	}
 }
 
-func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
+func TestProblemConditionsArePrintedOnce(t *testing.T) {
 	s := load(t, answers{"coredhcp": podProblem(problem.OtherDHCPServer, "another DHCP server")},
 		`{type: DHCPReady, status: "True", reason: Ready}`, `{type: DHCPReady, status: "False", reason: OtherDHCPServer, message: another}`)
 	d := Diagnose(s, Added{}, all)
@@ -270,8 +270,8 @@ func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
 	}
 }
 
-// TestEventsOfThePresentContainersAreCited has an Event from before the pod's container started, one from later, and one that is repeated later.
-func TestEventsOfThePresentContainersAreCited(t *testing.T) {
+// TestCitesEventsForPresentContainers has an Event from before the pod's container started, one from later, and one that is repeated later.
+func TestCitesEventsForPresentContainers(t *testing.T) {
 	const hangs = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {running: {startedAt: "2026-11-28T11:30:00Z"}}}]}
@@ -356,7 +356,7 @@ func TestChecksAreComplete(t *testing.T) {
 // root is the directory of the repository.
 const root = "../../.."
 
-func TestClusterRoleHasTheRightsOfTheChecks(t *testing.T) {
+func TestClusterRoleHasPermissionsForChecks(t *testing.T) {
 	text, err := yaml.Marshal(Role())
 	lab.Must(t, err)
 	const head = "# Exactly the permissions that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"

@@ -33,8 +33,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadStreamOfJSONValues covers the output of commands such as jq '.items[]'.
-func TestReadStreamOfJSONValues(t *testing.T) {
+// TestReadJSONStream covers the output of commands such as jq '.items[]'.
+func TestReadJSONStream(t *testing.T) {
 	for _, text := range []string{
 		"{\n  \"kind\": \"A\"\n}\n{\"kind\": \"B\"}\n\n{\"kind\": \"C\"}\n", `{"kind": "A"}{"kind": "B"} {"kind": "C"}`, "{\"kind\": \"A\"}\n{\"kind\": \"B\"}\n---\n{kind: C} # in flow style\n",
 	} {

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-func TestGatewayIsOfTheFamilyOfTheAddress(t *testing.T) {
+func TestGatewayFamilyMatchesAddress(t *testing.T) {
 	in := &Input{Infra: &v1alpha1.Infra{}}
 	in.Infra.Spec.NetworkConfig = v1alpha1.NetworkConfig{CIDR: "192.0.2.0/24", Gateway: "192.0.2.1", AdditionalCIDRs: []v1alpha1.CIDR{"2001:db8::/64"}}
 	got := in.staticIPAM(instance{addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")}})["addresses"]

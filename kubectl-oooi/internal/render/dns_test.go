@@ -19,7 +19,7 @@ func TestGeneratedHosts(t *testing.T) {
 	}
 }
 
-func TestParentProxyOfTheProxyServerHasCredentials(t *testing.T) {
+func TestParentProxyHasCredentials(t *testing.T) {
 	parent := &v1alpha1.ParentProxy{SecretRef: &corev1.LocalObjectReference{Name: "parent"}}
 	in := &Input{Infra: &v1alpha1.Infra{}, ProxySpec: v1alpha1.ProxyServerSpec{Egress: &v1alpha1.Egress{ParentProxy: parent}}}
 	if env := in.parentProxyCredentials(); len(env) != 1 || env[0].ValueFrom.SecretKeyRef.Name != "parent" {

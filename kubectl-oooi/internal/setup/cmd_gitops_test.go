@@ -79,7 +79,7 @@ func (s *site) sync(objects []*unstructured.Unstructured) {
 	}
 }
 
-func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
+func TestTeardownDeletesGitOpsObjects(t *testing.T) {
 	s := newSite(t)
 	objects := s.printed()
 	s.sync(objects)

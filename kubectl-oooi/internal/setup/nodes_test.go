@@ -17,8 +17,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestPlacementOfPods compares the pods of all workloads, of their checks before a change and of tests with the placement in an Infra.
-func TestPlacementOfPods(t *testing.T) {
+// TestPodPlacement compares the pods of all workloads, of their checks before a change and of tests with the placement in an Infra.
+func TestPodPlacement(t *testing.T) {
 	selector, tolerations := map[string]string{"example.com/vlan100": ""}, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	for name, tc := range map[string]struct {
 		placement   *v1alpha1.NodePlacement
@@ -73,8 +73,8 @@ func TestPlacementOfPods(t *testing.T) {
 	}
 }
 
-// TestLabelsOfNodesAreValidatedWithoutACluster covers files that are only rendered, for a GitOps tool.
-func TestLabelsOfNodesAreValidatedWithoutACluster(t *testing.T) {
+// TestNodeLabelsAreValidatedWithoutCluster covers files that are only rendered, for a GitOps tool.
+func TestNodeLabelsAreValidatedWithoutCluster(t *testing.T) {
 	for key, value := range map[string]v1alpha1.LabelValue{"vlan 100": "", "a": "b c", "": ""} {
 		known := exampleKnown(t)
 		known.Infra.Spec.NodePlacement = &v1alpha1.NodePlacement{NodeSelector: map[string]v1alpha1.LabelValue{key: value}}

@@ -13,9 +13,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestOVNKubernetesAdmitsOurPods renders the example on networks of OVN-Kubernetes, as an administrator writes them
+// TestOVNKubernetesAdmitsPods renders the example on networks of OVN-Kubernetes, as an administrator writes them
 // and as OVN-Kubernetes creates them for a ClusterUserDefinedNetwork. The admission is modelled by lab.PortOf.
-func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
+func TestOVNKubernetesAdmitsPods(t *testing.T) {
 	const several = "proxy: {serverIP: 192.168.100.4, instances: [{ip: 192.168.100.5}, {ip: 192.168.100.6}, {ip: 192.168.100.7}]}"
 	for _, network := range []struct{ name, config string }{
 		{"of an administrator", `{"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "clusters/vlan100", "type": "ovn-k8s-cni-overlay", "topology": "localnet", "vlanID": 100}`},

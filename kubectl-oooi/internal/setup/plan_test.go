@@ -90,9 +90,9 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	}
 }
 
-// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a separate zone. Names in
+// TestZonesExcludeHostnameSiblings checks that a hostname of the hosted cluster is a separate zone. Names in
 // these zones are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
-func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
+func TestZonesExcludeHostnameSiblings(t *testing.T) {
 	known := exampleKnown(t)
 	demo := hostedCluster(t, known)
 	demo.Spec.KubeAPIServerDNSName = "api-demo.example.com"
@@ -181,8 +181,8 @@ func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
 	}
 }
 
-// TestObjectsOfTheClusterTakePrecedence covers objects in files that the cluster has as well: setup does not apply those in files.
-func TestObjectsOfTheClusterTakePrecedence(t *testing.T) {
+// TestClusterObjectsTakePrecedence covers objects in files that the cluster has as well: setup does not apply those in files.
+func TestClusterObjectsTakePrecedence(t *testing.T) {
 	for infraID, warnings := range map[string]int{"demo-x7k2p": 0, "other": 1} {
 		known := exampleKnown(t)
 		hc := hostedCluster(t, known)

@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestFlagsOfAnotherInfra expects a new Infra to have the flags of another one, but not to change the cluster's DNS as that did.
-func TestFlagsOfAnotherInfra(t *testing.T) {
+// TestFlagsForAnotherInfra expects a new Infra to have the flags of another one, but not to change the cluster's DNS as that did.
+func TestFlagsForAnotherInfra(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	other := &history{client: c, infra: types.NamespacedName{Namespace: "clusters", Name: "other"}}
 	lab.Must(t, other.add(t.Context(), &Record{Status: StatusDeployed, Flags: &Remembered{

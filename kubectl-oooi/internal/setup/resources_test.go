@@ -29,8 +29,8 @@ func withControl(name string, resources *corev1.ResourceRequirements) *v1alpha1.
 	return infra
 }
 
-// TestControlHasTheResourcesOfAnInfra checks the containers of both Deployments that setup creates once per cluster.
-func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
+// TestControlResourcesFromInfra checks the containers of both Deployments that setup creates once per cluster.
+func TestControlResourcesFromInfra(t *testing.T) {
 	for name, test := range map[string]struct {
 		own    *corev1.ResourceRequirements
 		others []*v1alpha1.Infra
@@ -75,7 +75,7 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 	}
 }
 
-func TestOtherResourcesOfControl(t *testing.T) {
+func TestConflictingControlResources(t *testing.T) {
 	known := exampleKnown(t)
 	known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: limited("1Mi", "1Gi")}
 	known.files = append(known.files, objectOf(site.Infras, withControl("other", limited("1Mi", "2Gi"))))

@@ -52,8 +52,8 @@ func TestMirroredImage(t *testing.T) {
 	}
 }
 
-// TestImageOfABuildThatIsNotARelease checks that such a plugin keeps images, and lacks default images.
-func TestImageOfABuildThatIsNotARelease(t *testing.T) {
+// TestImageWithoutRelease checks that such a plugin keeps images, and lacks default images.
+func TestImageWithoutRelease(t *testing.T) {
 	none := render.Images{Envoy: "example.com/envoy:v2"}
 	for _, tc := range []struct {
 		name   string

@@ -23,9 +23,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestPodsOfAnEarlierRevisionAreNotStuck checks a pod that does not become ready: of the present revision it is
+// TestEarlierRevisionIsNotStuck checks a pod that does not become ready: of the present revision it is
 // stuck, of the previous one it is not. In a rollback, the pod of the failed change still exists.
-func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
+func TestEarlierRevisionIsNotStuck(t *testing.T) {
 	const before, after = "demo-dns-1", "demo-dns-2"
 	for _, tc := range []struct {
 		name           string
@@ -75,9 +75,9 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 	}
 }
 
-// TestPodsOfAnEarlierTemplateAreNotStuck checks a Deployment whose earlier pods cannot pull their image: they do not
+// TestEarlierTemplateIsNotStuck checks a Deployment whose earlier pods cannot pull their image: they do not
 // matter once there is a pod of a newer template. If nothing can be rolled back, only images end the wait.
-func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
+func TestEarlierTemplateIsNotStuck(t *testing.T) {
 	two, labels := int32(2), map[string]string{"app": "control"}
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control", UID: "deployment", Generation: 2},
@@ -210,9 +210,9 @@ func missingFor(ctx context.Context, w *watch, long time.Duration) (string, erro
 	return w.missing(ctx)
 }
 
-// TestWaitingTextOfAPod checks that the text names a reason, and names it once. A pod of a check is ready while setup
+// TestPodWaitingText checks that the text names a reason, and names it once. A pod of a check is ready while setup
 // waits until it has ended.
-func TestWaitingTextOfAPod(t *testing.T) {
+func TestPodWaitingText(t *testing.T) {
 	const unschedulable = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	for _, tc := range []struct {
 		name       string
@@ -252,8 +252,8 @@ func TestWaitingTextOfAPod(t *testing.T) {
 	}
 }
 
-// TestStepWaitsForTheEndOfPods expects the time in which a component must work to begin when its pods have ended.
-func TestStepWaitsForTheEndOfPods(t *testing.T) {
+// TestStepWaitsUntilPodsAreGone expects the time in which a component must work to begin when its pods have ended.
+func TestStepWaitsUntilPodsAreGone(t *testing.T) {
 	var left time.Duration
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {

@@ -58,7 +58,7 @@ func TestFloatingAddressWithoutHolder(t *testing.T) {
 	}
 }
 
-func TestReadyIsOfTheCurrentGeneration(t *testing.T) {
+func TestReadyMatchesGeneration(t *testing.T) {
 	const ready = "{type: Ready, status: \"True\", reason: Ready, message: '', lastTransitionTime: null}"
 	for _, tc := range []struct {
 		name, status string

@@ -15,8 +15,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestGapsAreThoseOfTheDocs looks for the expected times without a service in the tables that operators read.
-func TestGapsAreThoseOfTheDocs(t *testing.T) {
+// TestGapsMatchDocs looks for the expected times without a service in the tables that operators read.
+func TestGapsMatchDocs(t *testing.T) {
 	rows := map[string][]string{"availability": {
 		fmt.Sprintf("| container `coredns`, or the DNS pod | no names | 1 to %.0f s |", restarts[v1alpha1.ComponentDNS].usual.Seconds()),
 		fmt.Sprintf("| container `coredhcp`, or the DHCP pod | no renewals, no new addresses; VMs keep their addresses | 1 to %.0f s "+

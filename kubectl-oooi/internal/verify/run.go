@@ -27,7 +27,7 @@ const requestTimeout = 45 * time.Second
 // A Runner tests one site.
 type Runner struct {
 	Client client.Client
-	// Config is the connection over which logs of pods are read.
+	// Config is the REST client configuration for reading logs of pods.
 	Config *rest.Config
 	// Facts must have been collected with Reads, and possibly others.
 	Facts *site.Facts

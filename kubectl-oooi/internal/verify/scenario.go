@@ -79,18 +79,18 @@ func Scenarios() []Scenario {
 		},
 	}
 	for _, c := range both {
-		where, prefix := map[Client]string{VLAN: "on the VLAN", Pod: "in pods"}[c], "dns-"+string(c)+"-"
+		clients, prefix := map[Client]string{VLAN: "VMs", Pod: "pods"}[c], "dns-"+string(c)+"-"
 		list = append(list, []Scenario{
-			{prefix + "udp", GroupDNS, []Client{c}, "", "DNS answers over UDP " + where, "check that no firewall filters UDP port 53: " + dnsRemedy},
-			{prefix + "names", GroupDNS, []Client{c}, prefix + "udp", "all names of the hosted cluster resolve " + where, dnsRemedy},
-			{prefix + "tcp", GroupDNS, []Client{c}, "", "DNS answers over TCP " + where, "check that no firewall filters TCP port 53: " + dnsRemedy},
+			{prefix + "udp", GroupDNS, []Client{c}, "", clients + " get DNS responses over UDP", "check that no firewall filters UDP port 53: " + dnsRemedy},
+			{prefix + "names", GroupDNS, []Client{c}, prefix + "udp", clients + " resolve all names of the hosted cluster", dnsRemedy},
+			{prefix + "tcp", GroupDNS, []Client{c}, "", clients + " get DNS responses over TCP", "check that no firewall filters TCP port 53: " + dnsRemedy},
 			{
-				prefix + "edns", GroupDNS, []Client{c}, prefix + "udp", "DNS answers queries with EDNS " + where,
+				prefix + "edns", GroupDNS, []Client{c}, prefix + "udp", clients + " get DNS responses to queries with EDNS",
 				"check that no device in between drops DNS packets with EDNS: " + dnsRemedy,
 			},
-			{prefix + "negative", GroupDNS, []Client{c}, prefix + "udp", "DNS denies names that do not exist " + where, dnsRemedy},
-			{prefix + "upstream", GroupDNS, []Client{c}, prefix + "udp", "DNS forwards other names to the upstream resolvers " + where, upstreamRemedy},
-			{prefix + "upstream-tcp", GroupDNS, []Client{c}, prefix + "tcp", "DNS forwards other names over TCP " + where, upstreamRemedy},
+			{prefix + "negative", GroupDNS, []Client{c}, prefix + "udp", clients + " get NXDOMAIN for names that do not exist", dnsRemedy},
+			{prefix + "upstream", GroupDNS, []Client{c}, prefix + "udp", clients + " resolve other names by the upstream resolvers", upstreamRemedy},
+			{prefix + "upstream-tcp", GroupDNS, []Client{c}, prefix + "tcp", clients + " resolve other names over TCP", upstreamRemedy},
 		}...)
 	}
 	for _, s := range services {
@@ -124,7 +124,7 @@ func Scenarios() []Scenario {
 	}...)
 	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
 		list = append(list, Scenario{
-			"replace-" + component, GroupDisruption, onVLAN, "", fmt.Sprintf("VMs soon get %s again after a pod is deleted", serviceNames[component]),
+			"replace-" + component, GroupDisruption, onVLAN, "", fmt.Sprintf("VMs quickly get %s again after a pod is deleted", serviceNames[component]),
 			"find out with 'kubectl describe pod' why the pod starts late; for a second replica, see docs/how-to/add-replicas.md",
 		})
 	}

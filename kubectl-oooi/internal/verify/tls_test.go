@@ -8,8 +8,8 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// TestResponsesOfTheControlPlane checks outcomes of requests to control-plane services.
-func TestResponsesOfTheControlPlane(t *testing.T) {
+// TestControlPlaneResponses checks outcomes of requests to control-plane services.
+func TestControlPlaneResponses(t *testing.T) {
 	const unready = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed: reason withheld\nreadyz check failed\n"
 	status := func(code int, body string) *probe.Outcome {
 		return &probe.Outcome{HTTP: &probe.Response{Status: code, Body: body}}
@@ -33,8 +33,8 @@ func TestResponsesOfTheControlPlane(t *testing.T) {
 	}
 }
 
-// TestResponsesOfApps checks outcomes of requests to an app that every cluster has, and to one that does not exist.
-func TestResponsesOfApps(t *testing.T) {
+// TestAppsResponses checks outcomes of requests to an app that every cluster has, and to one that does not exist.
+func TestAppsResponses(t *testing.T) {
 	s := &subject{label: "test-abcde"}
 	const (
 		exists, unused = "console-openshift-console.apps.example.com", "test-abcde.apps.example.com"

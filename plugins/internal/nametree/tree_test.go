@@ -105,7 +105,7 @@ func TestLookup(t *testing.T) {
 	})
 }
 
-func TestLookupOfLongNames(t *testing.T) {
+func TestLongNames(t *testing.T) {
 	label := strings.Repeat("x", 63)
 	long := strings.Join([]string{label, label, label, strings.Repeat("y", 63-len(".a.example.com"))}, ".") + ".a.example.com"
 	if len(long) != 255 {
@@ -149,7 +149,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestOrderOfZonesDoesNotMatter(t *testing.T) {
+func TestZoneOrderDoesNotMatter(t *testing.T) {
 	// Names between a zone and its enclosing zone exist in any order of the zones.
 	for _, text := range []string{
 		"zone a.example.com\nzone b.c.a.example.com\nzone d.b.c.a.example.com",

@@ -34,7 +34,7 @@ func checkMetrics(t *testing.T, name, dir string) {
 	}
 }
 
-func TestMetricsOfTwoServerBlocks(t *testing.T) {
+func TestMetricsWithTwoServerBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if n := testutil.CollectAndCount(collector{}); n != 0 {
 			t.Errorf("%d samples without a store, want none", n)
@@ -47,7 +47,7 @@ func TestMetricsOfTwoServerBlocks(t *testing.T) {
 	})
 }
 
-func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
+func TestMetricsWithoutSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquire(t, shared, watch.Config{Manifests: "testdata/missing"})
 		defer shared.release(l)
@@ -56,7 +56,7 @@ func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
 	})
 }
 
-func TestMetricsOfAStoreWithASnapshotFile(t *testing.T) {
+func TestMetricsWithSnapshotFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		config := watch.Config{Manifests: filepath.Join(dir, "manifests"), File: filepath.Join(dir, "snapshot.json")}

@@ -219,7 +219,7 @@ func copyManifest(t *testing.T, to string) {
 	lab.Must(t, os.WriteFile(to, data, 0o600))
 }
 
-func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
+func TestReadyRequiresEverySnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if shared.loaded() {
 			t.Error("ready before any block has acquired its store")
@@ -241,8 +241,8 @@ func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 	})
 }
 
-// TestStoreOfAnAPIServerStopsWithItsLease runs outside of a bubble, because sockets do not use its time.
-func TestStoreOfAnAPIServerStopsWithItsLease(t *testing.T) {
+// TestStoreStopsWithItsLease runs outside of a bubble, because sockets do not use its time.
+func TestStoreStopsWithItsLease(t *testing.T) {
 	requested := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

@@ -132,7 +132,7 @@ func (u *startup) shareFiles() error {
 		keys[i] = key
 		file := s.config.Source.File
 		if known := files[key]; file != "" && known != "" && file != known {
-			return fmt.Errorf("snapshot %s: another server block reads the same objects and has snapshot %s: set the same file in both, because they share one "+
+			return fmt.Errorf("snapshot %s: another server block reads the same objects and has snapshot %s; set the same file in both, because they share one "+
 				"store", file, known)
 		}
 		files[key] = cmp.Or(files[key], file)

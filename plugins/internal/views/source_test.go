@@ -141,7 +141,7 @@ func TestSourceStartsWithoutASnapshotAfterTheWait(t *testing.T) {
 	})
 }
 
-func TestSourcesOfOneCorefileShareOneWait(t *testing.T) {
+func TestSourcesInOneCorefileShareOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, first := range []bool{false, true} {
 			checkCommonWait(t, first)
@@ -216,7 +216,7 @@ func serial(t *testing.T, s *Source) uint32 {
 	return soa.Serial
 }
 
-func TestStartReturnsErrorsOfTheStore(t *testing.T) {
+func TestStartReturnsStoreErrors(t *testing.T) {
 	s := NewSource(Config{Source: watch.Config{Kubeconfig: filepath.Join(t.TempDir(), "missing")}}, discard)
 	if err := s.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)

@@ -77,9 +77,9 @@ func TestAddressDeadline(t *testing.T) {
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; create it, or set metallb.addressPoolName to an existing pool: vlan")
 }
 
-// TestServiceNamespaceIsOfTheHostedCluster tests an Infra that names a namespace of the management cluster,
+// TestServiceNamespaceIsInHostedCluster tests an Infra that names a namespace of the management cluster,
 // as with the earlier operator.
-func TestServiceNamespaceIsOfTheHostedCluster(t *testing.T) {
+func TestServiceNamespaceIsInHostedCluster(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", service: {namespace: clusters-demo}"))

@@ -193,8 +193,8 @@ func TestAddressInUseIsDeclined(t *testing.T) {
 	}
 }
 
-// TestLeaseOfAnotherNetworkIsRefused boots a machine that has a lease of another network.
-func TestLeaseOfAnotherNetworkIsRefused(t *testing.T) {
+// TestRefusesLeaseFromAnotherNetwork boots a machine that has a lease of another network.
+func TestRefusesLeaseFromAnotherNetwork(t *testing.T) {
 	s, _, _ := newWorker(t)
 	m := s.newMachine(t, mac1)
 	m.write(t, "leases", `lease {

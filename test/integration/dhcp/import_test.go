@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestImportOfAddressesInUse imports the addresses of running instances into an empty lease file, and then serves them. The tests of
+// TestImportAddressesInUse imports the addresses of running instances into an empty lease file, and then serves them. The tests of
 // plugins/leasedb import them into Lease objects as well.
-func TestImportOfAddressesInUse(t *testing.T) {
+func TestImportAddressesInUse(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	uses := func(addresses string) string {
 		first, _, _ := strings.Cut(addresses, ",")

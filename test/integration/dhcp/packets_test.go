@@ -157,8 +157,8 @@ func TestDroppedPackets(t *testing.T) {
 	}
 }
 
-// TestOtherServersAreHeard runs another server on the network, and one that only refuses addresses.
-func TestOtherServersAreHeard(t *testing.T) {
+// TestDetectsOtherServers runs another server on the network, and one that only refuses addresses.
+func TestDetectsOtherServers(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, _, srv := newWorker(t)
 	s.newMachine(t, mac1).dial(t, 68).lease(t) // the server does not receive its own broadcasts

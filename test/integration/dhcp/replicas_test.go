@@ -16,9 +16,9 @@ func (c *cluster) leasedbPlugin(address string) string {
 		"cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.249 lease=1h server="+address, "NS", c.namespace)
 }
 
-// TestReplicaIsNoOtherServer runs two replicas, whose configurations do not name each other, and another server. A VM selects each
+// TestReplicaIsNotReportedAsOtherServer runs two replicas, whose configurations do not name each other, and another server. A VM selects each
 // of them.
-func TestReplicaIsNoOtherServer(t *testing.T) {
+func TestReplicaIsNotReportedAsOtherServer(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, c := newSite(t), newCluster(t)
 	c.cp.MustApply(t, c.vm("a", mac1), c.vm("b", mac2))

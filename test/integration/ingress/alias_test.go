@@ -159,7 +159,7 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 	}
 }
 
-func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
+func TestAliasInAnotherNamespaceNeedsConsent(t *testing.T) {
 	apply(t, cluster.Get(t), manifest(t, "cross-namespace/rbac.yaml"))
 	start(t, "--cross-namespace")
 	s, guests := newSite(t), newSite(t)

@@ -189,8 +189,8 @@ func TestEgressIsAudited(t *testing.T) {
 	}
 }
 
-// TestEgressRefusesAddressesOfTheCluster lets names resolve to addresses that clients must not reach.
-func TestEgressRefusesAddressesOfTheCluster(t *testing.T) {
+// TestEgressRefusesClusterAddresses lets names resolve to addresses that clients must not reach.
+func TestEgressRefusesClusterAddresses(t *testing.T) {
 	s, d := startEgress(t, `hosts: ["*.outside.example.com"]`)
 	inside := s.IP(40)
 	for _, address := range []string{inside + ":443", s.at6(40, 443), "127.0.0.1:443"} {
@@ -233,8 +233,8 @@ func TestEgressRefusesAddressesOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestEgressOfAllNames allows all names, for TLS and for HTTP. An address in place of a name would bypass the resolver.
-func TestEgressOfAllNames(t *testing.T) {
+// TestEgressToAllNames allows all names, for TLS and for HTTP. An address in place of a name would bypass the resolver.
+func TestEgressToAllNames(t *testing.T) {
 	s, _ := startEgress(t, `hosts: ["*"], allowAll: true, ports: [80, 443]`)
 	inside := s.IP(40)
 	s.ca.TLSBackend(t, inside+":443", "inside", "*"+outside)

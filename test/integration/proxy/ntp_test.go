@@ -183,9 +183,9 @@ func (s *site) timeOfClients(t *testing.T, names ...string) map[string]string {
 	return sources
 }
 
-// TestEgressOfTimeRefusesAddressesOfTheCluster names NTP servers with addresses that clients must not reach, and names that do not
+// TestNTPRefusesClusterAddresses names NTP servers with addresses that clients must not reach, and names that do not
 // resolve. They must delay neither the proxy nor the requests to other servers.
-func TestEgressOfTimeRefusesAddressesOfTheCluster(t *testing.T) {
+func TestNTPRefusesClusterAddresses(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.report()

@@ -71,9 +71,9 @@ func (r *router) serve(conn net.Conn, config *tls.Config, plain bool) {
 	}
 }
 
-// TestRoutersSeeTheAddressOfTheClient connects to apps, over TLS and HTTP, and to a backend that read the header of the
+// TestRoutersSeeClientAddresses connects to apps, over TLS and HTTP, and to a backend that read the header of the
 // PROXY protocol. Each change of its version affects new connections only.
-func TestRoutersSeeTheAddressOfTheClient(t *testing.T) {
+func TestRoutersSeeClientAddresses(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)

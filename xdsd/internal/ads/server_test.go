@@ -216,8 +216,8 @@ func TestRemovedClustersAreRetained(t *testing.T) {
 	})
 }
 
-// TestOrderOfChanges checks that a cluster is sent before the listener that uses it, and removed after it, when it is no longer retained.
-func TestOrderOfChanges(t *testing.T) {
+// TestChangeOrder checks that a cluster is sent before the listener that uses it, and removed after it, when it is no longer retained.
+func TestChangeOrder(t *testing.T) {
 	s, c, _ := started(t, Options{Retain: time.Hour}, baseResources(), adstest.Options{})
 	seen := len(c.View().Responses)
 	r := baseResources()
@@ -361,7 +361,7 @@ func TestRejectedResourceIsUnsubscribed(t *testing.T) {
 	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Types["route"].NACK == nil })
 }
 
-func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
+func TestEnvoysHaveSeparateState(t *testing.T) {
 	s, one, conn := started(t, Options{}, baseResources(), adstest.Options{ID: "envoy-1"})
 	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: rejecting("not c", named("c"))})
 	first := awaitProxy(t, s, tenant, current(2))

@@ -150,7 +150,7 @@ func rawRequest(method, target string, headers ...string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: envoy\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 }
 
-func TestMetricsListenerForwardsOnlyTwoRequests(t *testing.T) {
+func TestMetricsListenerForwardsOnlyReadyAndStats(t *testing.T) {
 	config := localConfig(t)
 	envoy := startReady(t, config, ads.Resources{})
 	pid := envoy.PID()

@@ -12,7 +12,7 @@ import (
 
 // statTags are the tags of stats, with the regular expression that replaces the default one.
 var statTags = []struct{ name, regex string }{
-	// Of the default tags only these apply. The tag of tcp stats would be the name of a route up to its first dot.
+	// Only these of Envoy's default tags are used. envoy.tcp_prefix is omitted: it would contain a route's name only up to its first dot.
 	{"envoy.cluster_name", ""},
 	{"envoy.http_conn_manager_prefix", ""},
 	{"envoy.listener_address", ""},

@@ -88,7 +88,7 @@ func TestInfraConditionsOfProblems(t *testing.T) {
 	}
 }
 
-func TestMessagesOfConditions(t *testing.T) {
+func TestConditionMessages(t *testing.T) {
 	o := &observation{vlan: true, problems: []problem.Problem{
 		problem.Failed(problem.InterfaceDown, model.Ref{Kind: "Pod", Namespace: "clusters", Name: "dhcp-0"}, "interface net1 is down").WithEvidence("seen at 03:04:05").WithRemedy("repair it"),
 		problem.Failed(problem.AddressInUse, demo, "two hosts"),
@@ -168,7 +168,7 @@ func TestPodsThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
+func TestReportsLastingAddressConflict(t *testing.T) {
 	floating := netip.MustParsePrefix("198.18.50.7/32")
 	reportOf := func(holds bool) podReport {
 		view := &problem.VLAN{Interfaces: []problem.Interface{{Name: "net1", Up: true}}}

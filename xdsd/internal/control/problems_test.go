@@ -47,8 +47,8 @@ func TestFailedActionsAreProblemsAfterTheirTime(t *testing.T) {
 	}
 }
 
-// TestSilentServices connects to an address that accepts connections, and to one on which nothing listens.
-func TestSilentServices(t *testing.T) {
+// TestUnresponsiveServices connects to an address that accepts connections, and to one on which nothing listens.
+func TestUnresponsiveServices(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	lab.Must(t, err)
 	defer func() { _ = listener.Close() }()

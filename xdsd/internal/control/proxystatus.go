@@ -82,7 +82,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 	}
 	if len(f.pods) == 0 {
 		return notReady(v1alpha1.ReasonNoReplica,
-			"no pod has the labels %s=%s and %s=%s: see checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' unless it is being recreated",
+			"no pod has the labels %s=%s and %s=%s; see checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' unless it is being recreated",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	var replicas []v1alpha1.ReplicaStatus

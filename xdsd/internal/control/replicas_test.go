@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-func TestReplicasThatStopReportingAreSilent(t *testing.T) {
+func TestReplicasThatStopReporting(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		// heartbeats of replicas a and b at each check, in minutes; 0 for none

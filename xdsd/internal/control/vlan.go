@@ -76,7 +76,7 @@ func (p *vlanPod) interfaceProblems() []problem.Problem {
 			continue
 		case !is.Up:
 			list = append(list, problem.Failed(problem.InterfaceDown, p.ref,
-				"interface %s of the pod is down or lacks a carrier, so the pod cannot be reached on the VLAN", i.Name))
+				"interface %s of the pod is down or has no carrier, so the pod cannot be reached on the VLAN", i.Name))
 			continue
 		}
 		for _, a := range i.Addresses {

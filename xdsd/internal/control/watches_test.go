@@ -139,9 +139,9 @@ func TestEachKindIsWatchedOnce(t *testing.T) {
 	}
 }
 
-// TestStatusIsOfTheGenerationOfTheModel delays the watches that the model is built from. Meanwhile no status may claim
+// TestObservedGenerationMatchesModel delays the watches that the model is built from. Meanwhile no status may claim
 // to belong to a newer spec.
-func TestStatusIsOfTheGenerationOfTheModel(t *testing.T) {
+func TestObservedGenerationMatchesModel(t *testing.T) {
 	s := newSite(t)
 	s.applyCluster("proxy: {serverIP: 192.0.2.3}")
 	api := s.newRelay()

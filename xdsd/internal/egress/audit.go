@@ -23,7 +23,7 @@ import (
 // maxClients is the number of clients with time series. Further ones share the series of the client "other".
 const maxClients = 1024
 
-// An Audit receives the access log of connections to names of egress, and of those to names that no route has, from Envoy. It is
+// An Audit receives the access log of connections to egress names, and of those to names that no route has, from Envoy. It is
 // safe for concurrent use.
 type Audit struct {
 	alsv3.UnimplementedAccessLogServiceServer
@@ -49,10 +49,10 @@ func NewAudit(proxy func() *model.ProxyServer, log *audit.Log, registry promethe
 	a := &Audit{
 		Proxy: proxy, Log: log, clients: map[netip.Addr]bool{},
 		connections: counter("xdsd_egress_connections_total",
-			"Ended connections and HTTP requests to names of egress, by the host in egress.hosts.", "host", "result"),
+			"Ended connections and HTTP requests to egress names, by the host in egress.hosts.", "host", "result"),
 		bytes: counter("xdsd_egress_bytes_total", "Bytes from (sent) and to (received) clients, by the host in egress.hosts.", "host", "direction"),
 		clientConnections: counter("xdsd_egress_client_connections_total",
-			"Ended connections and HTTP requests to names of egress, by client.", "client", "result"),
+			"Ended connections and HTTP requests to egress names, by client.", "client", "result"),
 		clientBytes: counter("xdsd_egress_client_bytes_total", "Bytes from (sent) and to (received) a client.", "client", "direction"),
 		unlisted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "xdsd_egress_unlisted_total", Help: "Connections that were closed because no route has their name.",

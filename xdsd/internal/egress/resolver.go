@@ -75,7 +75,7 @@ func NewResolver(policy func() *model.Egress, log *slog.Logger, registry prometh
 		panic(err) // maxLogged is positive
 	}
 	r := &Resolver{Policy: policy, Log: log, logged: logged, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "xdsd_egress_refused_total", Help: "Lookups of names of egress that were refused, by reason.",
+		Name: "xdsd_egress_refused_total", Help: "Lookups of egress names that were refused, by reason.",
 	}, []string{"reason"})}
 	registry.MustRegister(r.refused)
 	return r
@@ -104,7 +104,7 @@ func (r *Resolver) Run(ctx context.Context, address netip.AddrPort, subscribe fu
 	}
 	for ctx.Err() == nil {
 		if err := r.serve(ctx, address); err != nil && ctx.Err() == nil {
-			r.Log.Error("cannot resolve names of egress", "err", err)
+			r.Log.Error("the egress DNS resolver failed; retrying", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -118,11 +118,11 @@ func (r *Resolver) serve(ctx context.Context, address netip.AddrPort) error {
 	var config net.ListenConfig
 	packets, err := config.ListenPacket(ctx, "udp", address.String())
 	if err != nil {
-		return fmt.Errorf("listening for names of egress: %w", err)
+		return fmt.Errorf("listening for egress names: %w", err)
 	}
 	streams, err := config.Listen(ctx, "tcp", address.String())
 	if err != nil {
-		return errors.Join(fmt.Errorf("listening for names of egress: %w", err), packets.Close())
+		return errors.Join(fmt.Errorf("listening for egress names: %w", err), packets.Close())
 	}
 	ended := make(chan error, 2)
 	for _, s := range []*dns.Server{{PacketConn: packets, Handler: r}, {Listener: streams, Handler: r}} {
@@ -192,7 +192,7 @@ func (r *Resolver) resolve(q *dns.Msg) *dns.Msg {
 		r.refused.WithLabelValues("address").Inc()
 		if last, _ := r.logged.Get(q.Question[0]); last != fmt.Sprint(removed) {
 			r.logged.Add(q.Question[0], fmt.Sprint(removed))
-			r.Log.Warn("a name of egress has an address that is not permitted; add its network to egress.allowAddresses if clients may reach it",
+			r.Log.Warn("an egress name resolves to an address that is not permitted; to permit it, add its network to egress.allowAddresses",
 				"name", name, "addresses", removed)
 		}
 	}
@@ -203,7 +203,7 @@ func (r *Resolver) fail(q *dns.Msg, reason string, err error) *dns.Msg {
 	r.refused.WithLabelValues(reason).Inc()
 	if last, _ := r.logged.Get(q.Question[0]); last != err.Error() {
 		r.logged.Add(q.Question[0], err.Error())
-		r.Log.Warn("cannot resolve a name of egress", "name", strings.TrimSuffix(q.Question[0].Name, "."), "err", err)
+		r.Log.Warn("cannot resolve an egress name", "name", strings.TrimSuffix(q.Question[0].Name, "."), "err", err)
 	}
 	return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 }

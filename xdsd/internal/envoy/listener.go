@@ -101,7 +101,7 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 			}
 		}
 		names[r.Host] = c.name
-		if t.next.chains[c] == nil { // names of egress share a chain
+		if t.next.chains[c] == nil { // egress names share a chain
 			out.FilterChains = append(out.FilterChains, m)
 		}
 		t.next.chains[c] = m
@@ -269,7 +269,7 @@ func onlyBackend(l *model.Listener) *model.Route {
 	return &l.Routes[0]
 }
 
-// chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them. The names of egress
+// chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them. The egress names
 // in one object share one, so that Envoy's memory does not grow with their number.
 func (t *translator) chainOf(l *model.Listener, r *model.Route) chain {
 	if u := t.upstreams[r.Upstream]; u != nil && u.Forward {

@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestPortOfAnOpenConnection adds a listener on the port that one of Envoy's connections to a backend has as its source.
-func TestPortOfAnOpenConnection(t *testing.T) {
+// TestReusePortAfterOpenConnection adds a listener on the port that one of Envoy's connections to a backend has as its source.
+func TestReusePortAfterOpenConnection(t *testing.T) {
 	p := startProxy(t, 1)
 	var backend net.Listener
 	if err := p.network.Do(func() (err error) {
@@ -25,7 +25,7 @@ func TestPortOfAnOpenConnection(t *testing.T) {
 	p.send(t, withEndpoints(t, m))
 	client := p.dial(t, 443)
 	defer func() { _ = client.Close() }()
-	if _, err := client.Write([]byte("hello")); err != nil { // not TLS, which leads to the default at once
+	if _, err := client.Write([]byte("hello")); err != nil { // not TLS, so Envoy immediately selects the port's default
 		t.Fatal(err)
 	}
 	conn, err := backend.Accept()

@@ -36,7 +36,7 @@ type Options struct {
 	PortConnectionRates map[uint16]uint32
 	// UDPSessions limits the open sessions of all UDP backends; 0 means no limit.
 	UDPSessions uint32
-	// Resolver is the address of the resolver for names of egress, in the pod: package egress. Envoy itself cannot refuse an
+	// Resolver is the address of the resolver for egress names, in the pod: package egress. Envoy itself cannot refuse an
 	// address: it tries all addresses of a name, and its filters see only the first. The default is DefaultResolver.
 	Resolver netip.AddrPort
 	// LocalNames are the names in the pod's hosts file, in lower case. Envoy reads their addresses there without asking Resolver, so

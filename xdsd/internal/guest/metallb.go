@@ -51,7 +51,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	warning := c.lastWarning(ctx, service)
 	if strings.Contains(warning, "no available IPs") || exhausted(pools) {
 		return &Fault{v1alpha1.AppsIngressPoolExhausted,
-			fmt.Sprintf("no free address in IPAddressPool %s: add addresses to the pool%s", cmp.Or(name, names(pools)), messageSuffix(warning))}
+			fmt.Sprintf("no free address in IPAddressPool %s; add addresses to the pool%s", cmp.Or(name, names(pools)), messageSuffix(warning))}
 	}
 	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
@@ -140,7 +140,7 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 			}
 		}
 	}
-	return fmt.Sprintf("%s does not select %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to one that selects it",
+	return fmt.Sprintf("%s does not select %s; add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to one that selects it",
 		describe(&advertisements[0]), describe(&pools[0]))
 }
 

@@ -67,7 +67,7 @@ func (k *outputKinds) watch(ctx context.Context, v *v1alpha1.VirtualIngress) ([]
 		listed := started.informer.HasSynced() || toolscache.WaitForCacheSync(waiting.Done(), started.informer.HasSynced)
 		cancel()
 		if !listed {
-			message := fmt.Sprintf("%ss have not been listed in %s: check the controller's permissions and its log", kind, listTimeout)
+			message := fmt.Sprintf("%ss have not been listed in %s; check the controller's permissions and its log", kind, listTimeout)
 			return nil, &fault{v1alpha1.ReasonUnsupported, message, rejectedWait}
 		}
 		watched = append(watched, kind)

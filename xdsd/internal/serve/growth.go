@@ -34,7 +34,7 @@ const (
 
 // growth are recent increases of counters. The zero value has read none yet.
 type growth struct {
-	totals map[counter]int64 // by the last reading; nil before the first one
+	totals map[counter]int64 // as of the last reading; nil before the first one
 	recent map[counter][]increase
 }
 

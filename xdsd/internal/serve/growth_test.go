@@ -118,7 +118,7 @@ func TestStatsOfTheStatus(t *testing.T) {
 	}
 }
 
-func TestReachedLimitOfPendingConnections(t *testing.T) {
+func TestReachedPendingConnectionLimit(t *testing.T) {
 	p := &model.ProxyServer{Upstreams: []*model.Upstream{{Name: "proxy/a/b/c", Backend: "c", MaxConnections: 100, MaxPending: 7}}}
 	r := &Reporter{Admin: fakeAdmin(t, nil)}
 	if _, _, err := r.ReadLimits(t.Context(), p, time.Now()); err != nil {

@@ -124,8 +124,8 @@ func TestReachedLimits(t *testing.T) {
 	}
 }
 
-// TestReachedLimitsOfSources reads the state of a holder that does not apply its limits at first.
-func TestReachedLimitsOfSources(t *testing.T) {
+// TestReachedSourceLimits reads the state of a holder that does not apply its limits at first.
+func TestReachedSourceLimits(t *testing.T) {
 	var state atomic.Pointer[string]
 	answer := func(text string) { state.Store(&text) }
 	answer(`{"sources": {"failure": "no module"}}`)

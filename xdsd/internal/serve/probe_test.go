@@ -114,8 +114,8 @@ func TestProbeFailsForTheSameReason(t *testing.T) {
 	}
 }
 
-// TestProbeUsesTheProtocolOfTheBackend probes a backend without TLS, by a route with TLS and one without.
-func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
+// TestProbeUsesBackendProtocol probes a backend without TLS, by a route with TLS and one without.
+func TestProbeUsesBackendProtocol(t *testing.T) {
 	plain := lab.TCPBackend(t, "127.0.0.1:0", "plain")
 	for _, tc := range []struct {
 		name  string

@@ -46,7 +46,7 @@ type Problems struct {
 	monitor         neighbours.Monitor
 	log             problem.Log
 	mu              sync.Mutex
-	unfinished      []probereport.Unfinished // by the last reading
+	unfinished      []probereport.Unfinished // as of the last reading
 	unfinishedSince time.Time                // the first of the successive readings with at least minUnfinished; zero for none
 	read            time.Time                // the last reading
 	repeated        float64                  // by synRetransmissions at the last reading

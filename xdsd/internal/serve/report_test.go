@@ -38,7 +38,7 @@ func TestEachErrorHasItsRemedy(t *testing.T) {
 	}
 }
 
-func TestReportsOfManyBackendsAreLessFrequent(t *testing.T) {
+func TestLargeReportsAreLessFrequent(t *testing.T) {
 	for backends, want := range map[int]time.Duration{0: time.Second, 10: 1040 * time.Millisecond, 1000: 5 * time.Second, 5000: 5 * time.Second} {
 		if got := reportInterval(backends); got != want {
 			t.Errorf("reports of %d backends have an interval of %s, want %s", backends, got, want)

@@ -20,7 +20,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 )
 
-func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
+func TestReplicaReportsEnvoyState(t *testing.T) {
 	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
 	lab.Must(t, management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+proxyServer)))
 	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")

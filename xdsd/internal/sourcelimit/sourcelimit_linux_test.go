@@ -107,7 +107,7 @@ func (s *site) read(c *Config) *State {
 	return state
 }
 
-func TestConnectionsOfASource(t *testing.T) {
+func TestSourceConnections(t *testing.T) {
 	s := newSite(t)
 	earlier := s.open(alice, 3) // not counted
 	if len(earlier) != 3 {
@@ -163,7 +163,7 @@ func TestConnectionsOfASource(t *testing.T) {
 	}
 }
 
-func TestRateOfASource(t *testing.T) {
+func TestSourceRate(t *testing.T) {
 	s := newSite(t)
 	c := s.apply(Config{Device: "net1", Limits: Limits{PerSecond: 1}, Bits4: 25, Bits6: 64})
 	if n := len(s.open(alice, 5)) + len(s.open(neighbor, 5)); n < burst || n == 10 { // the bucket is refilled meanwhile

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 )
 
-func TestProblemOfTheLease(t *testing.T) {
+func TestLeaseProblem(t *testing.T) {
 	failed := errors.New("forbidden")
 	var writes failureSeries
 	now := start

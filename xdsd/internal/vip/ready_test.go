@@ -34,7 +34,7 @@ func TestHangingProxyIsNotReady(t *testing.T) {
 	}
 }
 
-func TestChangeOfReadinessNeedsEqualResultsInARow(t *testing.T) {
+func TestReadinessChangesAfterEqualResults(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if n := requests.Add(1); n < 20 && n%2 == 0 {

@@ -367,9 +367,9 @@ func (s *simulation) run(d time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// TestOneHolderWhateverHappens injects a hundred random faults. Two replicas must never have the address for longer
+// TestAtMostOneHolder injects a hundred random faults. Two replicas must never have the address for longer
 // than a holder considers the Lease its own, and exactly one must have it after all faults have ended.
-func TestOneHolderWhateverHappens(t *testing.T) {
+func TestAtMostOneHolder(t *testing.T) {
 	var worst time.Duration
 	for seed := range lab.Length[uint64](40, 150) {
 		s := newSimulation(seed, 2+int(seed%3))

@@ -119,7 +119,7 @@ func (m *stateMachine) addressUnanswered(now time.Time, d time.Duration) bool {
 func (m *stateMachine) decide(now time.Time) actions {
 	switch {
 	case m.holding && !m.up:
-		return m.drop(now, "the interface lacks a carrier")
+		return m.drop(now, "the interface has no carrier")
 	case m.holding:
 		return m.decideHolder(now)
 	default:

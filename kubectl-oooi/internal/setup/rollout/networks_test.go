@@ -76,10 +76,10 @@ func (s *runningSite) attachments() []string {
 	return names
 }
 
-// TestAnotherConfigurationIsAnotherNetwork changes the VLAN ID of a localnet of OVN-Kubernetes, which refuses a second
+// TestChangedConfigurationCreatesNetwork changes the VLAN ID of a localnet of OVN-Kubernetes, which refuses a second
 // network with the same name and another configuration, and applies an edit to running pods. DNS does not start on the new
 // network at first.
-func TestAnotherConfigurationIsAnotherNetwork(t *testing.T) {
+func TestChangedConfigurationCreatesNetwork(t *testing.T) {
 	s := newRunningSite(t)
 	no := func(*corev1.Pod) bool { return false }
 	s.setLocalnet(100)
@@ -114,9 +114,9 @@ func TestAnotherConfigurationIsAnotherNetwork(t *testing.T) {
 	}
 }
 
-// TestNetworksOfEarlierVersionsAreReplacedOnce sets up a site whose NetworkAttachmentDefinitions have the names of the
+// TestReplacesEarlierNetworksOnce sets up a site whose NetworkAttachmentDefinitions have the names of the
 // StatefulSets, as earlier versions named them.
-func TestNetworksOfEarlierVersionsAreReplacedOnce(t *testing.T) {
+func TestReplacesEarlierNetworksOnce(t *testing.T) {
 	s := newRunningSite(t)
 	options := []client.ApplyOption{client.FieldOwner(setup.Manager), client.ForceOwnership}
 	sets := []string{"demo-dhcp", "demo-dns", "demo-proxy"}

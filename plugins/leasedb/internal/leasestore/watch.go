@@ -103,9 +103,9 @@ func (s *Store) recordResult(ctx context.Context, verb string, err error) {
 	s.mu.Unlock()
 	switch {
 	case err == nil && before != "":
-		s.Log.Info("watch of Leases restored")
+		s.Log.Info("Lease watch restored")
 	case err != nil && before == "":
-		s.Log.Error("watch of Leases failed; clients keep their addresses, new clients get none", "err", err, "remedy", remedy(err))
+		s.Log.Error("Lease watch failed; clients keep their addresses, new clients get none", "err", err, "remedy", remedy(err))
 	}
 }
 
@@ -126,7 +126,7 @@ func (e *events) store() *Store { return (*Store)(e) }
 func (e *events) decode(obj any) (store.Binding, bool) {
 	o, ok := obj.(*coordinationv1.Lease)
 	if !ok {
-		e.Log.Error("unexpected object in the watch of Leases", "type", fmt.Sprintf("%T", obj))
+		e.Log.Error("unexpected object in the Lease watch", "type", fmt.Sprintf("%T", obj))
 		return store.Binding{}, false
 	}
 	b, err := e.store().binding(o)

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-func TestFloodOfDiscovers(t *testing.T) {
+func TestDiscoverFlood(t *testing.T) {
 	b := newOrdinaryHarness(t)
 	known := b.dora(client("known"))
 	for i := range 20_000 {
@@ -51,7 +51,7 @@ func TestClockJumpIsLogged(t *testing.T) {
 	}
 }
 
-func TestChurnOfANodePool(t *testing.T) {
+func TestNodePoolChurn(t *testing.T) {
 	b := newVMHarness(t, withRange("192.0.10.1-192.0.12.88")) // 600 addresses
 	generation := func(n int) []string { return names(fmt.Sprintf("g%d-", n), 500) }
 	addrs := map[string]netip.Addr{}
@@ -106,7 +106,7 @@ func TestOneWriteAtATime(t *testing.T) {
 	}
 }
 
-func TestFloodOfDeclinesByManyClients(t *testing.T) {
+func TestDeclineFloodFromManyClients(t *testing.T) {
 	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.109"))
 	for _, name := range names("random-", 200) {
 		offer := b.Discover(client(name), netip.Addr{})
