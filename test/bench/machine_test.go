@@ -2,12 +2,10 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,31 +62,20 @@ func (b *bench) pinSelf() (restore func()) {
 	return func() { set(&all) }
 }
 
-// cpuTime returns the CPU time that a process has used, in nanoseconds, from the process's CPU clock, whose ID derives from the
-// PID (see clock_getcpuclockid(3)). It returns 0 for PID 0.
+// cpuTime returns the CPU time that a process has used. It returns 0 for PID 0.
 func (b *bench) cpuTime(pid int) time.Duration {
 	b.Helper()
 	if pid == 0 {
 		return 0
 	}
-	const allThreads = 2
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &now); err != nil {
-		b.Fatalf("reading the CPU time of process %d: %v", pid, err)
-	}
-	return time.Duration(now.Nano())
+	return lab.CPUTime(b, pid)
 }
 
 // memory returns the resident memory of a process in MB (2^20 bytes).
 func (b *bench) memory(pid int) float64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	b.check(err)
-	_, rest, _ := strings.Cut(string(text), "\nVmRSS:")
-	rest, _, _ = strings.Cut(rest, " kB")
-	kilobytes, err := strconv.Atoi(strings.TrimSpace(rest))
-	b.check(err)
-	return float64(kilobytes) / 1024
+	resident, _ := lab.Memory(b, pid)
+	return resident
 }
 
 // memoryAtRest returns the resident memory of a process after the settle time.

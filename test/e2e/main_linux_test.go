@@ -27,7 +27,7 @@ var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "op
 var network = lab.Network{Ranges: []string{"192.0.2.0/24", outsideNetwork}, Prepare: prepare}
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", Address: "192.0.2.1", ControllerManager: true, Scheduler: true},
+	Config: lab.Config{Name: "management", Address: "192.0.2.1", ControllerManager: true, Scheduler: true, Audit: true},
 }
 
 // node is a node of the management cluster, which the tests share.
