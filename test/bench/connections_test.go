@@ -54,11 +54,28 @@ func greet(conn net.Conn) {
 
 // expect connects to a proxy, sends a ClientHello, and returns an error unless the endpoint want replies.
 func (b *bench) expect(host string, hello []byte, want netip.Addr) error {
+	conn, err := b.connect(host, hello, want)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+// connect is expect, and returns the open connection.
+func (b *bench) connect(host string, hello []byte, want netip.Addr) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp4", net.JoinHostPort(host, "443"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	if err := greeted(conn, hello, want); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// greeted sends a ClientHello, and returns an error unless the endpoint want replies.
+func greeted(conn net.Conn, hello []byte, want netip.Addr) error {
 	_ = conn.SetDeadline(time.Now().Add(connectionDeadline))
 	if _, err := conn.Write(hello); err != nil {
 		return err
@@ -77,6 +94,21 @@ func (b *bench) expect(host string, hello []byte, want netip.Addr) error {
 		err = fmt.Errorf("reply from endpoint %s, want %s", got, want)
 	}
 	return err
+}
+
+// measureConnections adds the memory of Envoy for each open connection.
+func (b *proxyBench) measureConnections(envoy int) {
+	b.Helper()
+	const connections = 500
+	before := b.memory(envoy)
+	for i := range connections {
+		r := route(i % len(b.hellos))
+		conn, err := b.connect(envoyAddress, b.hellos[r], ofRoute(r))
+		b.check(err)
+		defer func() { _ = conn.Close() }()
+	}
+	each := 1024 * (b.memory(envoy) - before) / connections
+	b.addFigure(fmt.Sprintf("%d routes: memory of Envoy for each of %d open connections", len(b.hellos), connections), each, "kB", target{})
 }
 
 // awaitAll waits until each of the first n routes works. It tries them one after the other, and returns the time at which the

@@ -114,7 +114,8 @@ func (b *bench) tryDHCP(s dhcpServer, relay *net.UDPConn, slice time.Duration) (
 	}
 	leased = measured(discovers(b.machines))
 	renewed = measured(l.renewals())
-	b.Logf("%s: %.0f new clients/s, %.0f renewals/s", s.name, leased.rate(), renewed.rate())
+	b.Logf("%s: %.0f new clients/s, %.0f renewals/s; %d leases, %.1f MB of memory", s.name, leased.rate(), renewed.rate(), leased.operations,
+		b.memory(server.PID()))
 	return leased, renewed
 }
 

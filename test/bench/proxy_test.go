@@ -62,6 +62,7 @@ func (b *proxyBench) measureRoutes(n int, first, last bool) {
 	b.awaitAll(envoyAddress, n, ofRoute)
 	b.measureRouteChanges(daemon.PID(), envoy.PID(), n)
 	b.measureIdle(daemon.PID(), envoy.PID(), n)
+	b.measureConnections(envoy.PID())
 	if last {
 		b.measureStarts(envoy, n)
 	}
