@@ -33,6 +33,13 @@ const (
 	retryCap   = 3 * time.Second
 	// retryHosted is retryCap for watches of one hosted cluster, because there may be a thousand such watches.
 	retryHosted = 20 * time.Second
+	// retryMissing is the longest wait for a resource that the API server does not serve. Each attempt is two requests, and
+	// a management cluster without Routes has as many such watches as pods.
+	retryMissing = 30 * time.Second
+	// retryReset is the time without a wait after which the waits are short again.
+	retryReset = 2 * time.Minute
+	// retryJitter is the random part of each wait, so that the watches of many processes do not start at the same time.
+	retryJitter = 0.5
 )
 
 // watcher watches one resource, in one namespace or in all.
@@ -58,10 +65,12 @@ type watcher struct {
 // watchState is the state of a watch.
 type watchState struct {
 	connected bool
-	missing   bool      // the API server does not serve the resource
-	lastSeen  time.Time // when the watch was last connected
-	verb, err string    // the last failed request and its error; empty while connected
-	reason    string    // of the error
+	missing   bool // the API server does not serve the resource
+	// missingSince is when missing became true.
+	missingSince time.Time
+	lastSeen     time.Time // when the watch was last connected
+	verb, err    string    // the last failed request and its error; empty while connected
+	reason       string    // of the error
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(before, now objects.Object), log *slog.Logger) *watcher {
@@ -83,7 +92,7 @@ func (w *watcher) run(ctx context.Context) {
 	// recordAttempt logs each error once; client-go would log every attempt.
 	quiet := logr.Discard()
 	ctx = klog.NewContext(ctx, quiet)
-	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 20, Cap: w.maxBackoff}
+	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: retryJitter, Steps: 20, Cap: w.maxBackoff}
 	r := cache.NewReflectorWithOptions(w.listerWatcher(), nil, w.table, cache.ReflectorOptions{
 		Name: w.resource.gvr.String(), TypeDescription: w.resource.kind, Logger: &quiet, Backoff: backoff,
 	})
@@ -92,7 +101,25 @@ func (w *watcher) run(ctx context.Context) {
 	if w.table.keep == keepOutage || w.table.keep == keepUnannounced {
 		group.Go(func() { w.table.expireKept(ctx) })
 	}
-	r.RunWithContext(ctx)
+	retry := backoff.DelayWithReset(clock.RealClock{}, retryReset)
+	for ctx.Err() == nil { // Reflector.RunWithContext does the same with the same wait for all errors
+		_ = r.ListAndWatchWithContext(ctx) // recordAttempt logs the error
+		select {
+		case <-ctx.Done():
+		case <-time.After(max(retry(), w.missingWait())):
+		}
+	}
+}
+
+// missingWait returns how long to wait for a resource that the API server does not serve: as long as it has been missing, at most
+// retryMissing. It returns 0 for other resources.
+func (w *watcher) missingWait() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.state.missing {
+		return 0
+	}
+	return wait.Jitter(min(retryMissing, w.clock.Since(w.state.missingSince)), retryJitter)
 }
 
 func (w *watcher) listerWatcher() *cache.ListWatch {
@@ -201,6 +228,9 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 		w.state.verb, w.state.err = verb, err.Error()
 		w.state.reason = cmp.Or(string(apierrors.ReasonForError(err)), reasonUnreachable)
 		w.state.missing = apierrors.IsNotFound(err) || w.resource.optional && apierrors.IsForbidden(err)
+		if w.state.missing && !before.missing {
+			w.state.missingSince = now
+		}
 		if before.connected || w.state.missing { // a missing resource is known to be empty
 			w.state.lastSeen = now
 		}

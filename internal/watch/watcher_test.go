@@ -208,3 +208,31 @@ func TestDecodeProxyServerKeepsGeneration(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestMissingResourceIsRequestedRarely counts the requests for a resource that is not served, and adds the resource: shortly after it
+// was deleted, as for a CRD that is replaced, and after an hour.
+func TestMissingResourceIsRequestedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, _ := startWatcher(t)
+		var requests atomic.Int32
+		notFound := func() error {
+			requests.Add(1)
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, "")
+		}
+		for missing, maxWait := range map[time.Duration]time.Duration{2 * time.Second: 5 * time.Second, time.Hour: 45 * time.Second} {
+			requests.Store(0)
+			c.state.Store(&serverState{notFound, func() (apiwatch.Interface, error) { return nil, notFound() }})
+			c.open.Load().Stop()
+			time.Sleep(missing)
+			if most := int32(20 + 2*missing/retryMissing); requests.Load() > most {
+				t.Errorf("%d requests in %s, want at most %d", requests.Load(), missing, most)
+			}
+			c.state.Store(&serverState{})
+			time.Sleep(maxWait)
+			synctest.Wait()
+			if s := w.status(); !s.Connected {
+				t.Errorf("status %s after the resource was added, which had been missing for %s: %+v", maxWait, missing, s)
+			}
+		}
+	})
+}
