@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -77,4 +78,26 @@ func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.C
 		}
 		return ""
 	})
+}
+
+// TestReplicasStartDuringAnOutage starts replicas while the API server is down: they do not exit, which would delay the next start by
+// up to five minutes, but when they are terminated. One leads when the API server is back.
+func TestReplicasStartDuringAnOutage(t *testing.T) {
+	cp := tenants.Management.Get(t)
+	tenant.InstallControl(t, cp)
+	outage := lab.StartOutage(t, cp)
+	first, second := tenants.NewReplica(t, cp, "first"), tenants.NewReplica(t, cp, "second")
+	for _, r := range []*lab.Replica{first, second} {
+		r.Start(t)
+		lab.Await(t, "the replica to respond", func() string {
+			if status, _ := r.Get(t, "/healthz"); status != http.StatusOK {
+				return fmt.Sprint(status, r.Log.Tail())
+			}
+			return ""
+		})
+	}
+	second.Terminate(t)
+	outage.End(t)
+	first.AwaitLead(t)
+	first.Terminate(t)
 }

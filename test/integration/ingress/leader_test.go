@@ -1,6 +1,8 @@
 package ingress_test
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -38,4 +40,26 @@ func TestRestartedContainerLeadsImmediately(t *testing.T) {
 	other.AwaitLead(t)
 	s.AwaitBackend("web-generated", "second")
 	other.Terminate(t)
+}
+
+// TestReplicasStartDuringAnOutage starts replicas while the API server is down: they do not exit, which would delay the next start by
+// up to five minutes, but when they are terminated. One leads when the API server is back.
+func TestReplicasStartDuringAnOutage(t *testing.T) {
+	cp := cluster.Get(t)
+	install(t, cp)
+	outage := lab.StartOutage(t, cp)
+	first, second := newReplica(t, cp, "first", account("oooi-system")), newReplica(t, cp, "second", account("oooi-system"))
+	for _, r := range []*lab.Replica{first, second} {
+		r.Start(t)
+		lab.Await(t, "the replica to respond", func() string {
+			if status, _ := r.Get(t, "/healthz"); status != http.StatusOK {
+				return fmt.Sprint(status, r.Log.Tail())
+			}
+			return ""
+		})
+	}
+	second.Terminate(t)
+	outage.End(t)
+	first.AwaitLead(t)
+	first.Terminate(t)
 }

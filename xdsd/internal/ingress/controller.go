@@ -165,7 +165,23 @@ func mayReleaseHost(e event.UpdateEvent) bool {
 // Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the
 // Lease. It must be called only once.
 func (c *Controller) Run(ctx context.Context) error {
-	if err := c.manager.Start(ctx); err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- c.manager.Start(ctx) }()
+	select {
+	case err := <-ended:
+		return wrapRun(err)
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.manager.Elected():
+		return wrapRun(<-ended)
+	default: // no Lease to release; while the API server is down, Start does not return
+		return nil
+	}
+}
+
+func wrapRun(err error) error {
+	if err != nil {
 		return fmt.Errorf("running the controller: %w", err)
 	}
 	return nil

@@ -4,12 +4,17 @@ package leader
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -18,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -72,12 +78,30 @@ func New(o Options) (ctrl.Manager, error) {
 		LeaderElection: true, LeaderElectionID: o.Name, LeaderElectionNamespace: o.Namespace,
 		LeaseDuration: &o.LeaseDuration, RenewDeadline: &renew, RetryPeriod: &retry,
 		LeaderElectionReleaseOnCancel: true, LeaderElectionResourceLockInterface: lock,
-		Cache: o.Cache, Controller: o.Controller,
+		Cache: o.Cache, Controller: o.Controller, MapperProvider: newMapper,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager of the controllers: %w", err)
 	}
 	return m, nil
+}
+
+// newMapper returns a mapper that knows the kinds that managers watch. It requests only other kinds from the API server, so that a
+// process that starts while the API server is down waits for it. Otherwise the process would exit, and Kubernetes would restart it
+// with a delay of up to five minutes.
+func newMapper(config *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+	known := meta.NewDefaultRESTMapper(nil)
+	for group, kinds := range map[schema.GroupVersion][]string{
+		corev1.SchemeGroupVersion: {"Pod", "Service"}, networkingv1.SchemeGroupVersion: {"Ingress"}, discoveryv1.SchemeGroupVersion: {"EndpointSlice"},
+		v1alpha1.SchemeGroupVersion: {"Infra", "ProxyServer", "VirtualIngress"},
+	} {
+		for _, kind := range kinds {
+			known.Add(group.WithKind(kind), meta.RESTScopeNamespace)
+		}
+	}
+	known.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	others, err := apiutil.NewDynamicRESTMapper(config, client)
+	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, others}}, err
 }
 
 // newLock returns a lock on the Lease with the identity of the options.
