@@ -33,13 +33,13 @@ type dataPlane struct {
 	envoy   *lab.Envoy
 }
 
-// readRoles returns the roles of CoreDNS and xdsd serve.
-func readRoles(namespace string) string {
-	return lab.Role("", "oooi-read", "reader",
+// readRoles returns the roles of CoreDNS or xdsd serve of a hosted cluster. They have the user's name.
+func readRoles(namespace, cluster, user string) string {
+	return lab.Role("", user, user,
 		"{apiGroups: [hypershift.openshift.io, hostedcluster.densityops.com, route.openshift.io, discovery.k8s.io], "+
 			"resources: [hostedclusters, infras, proxyservers, routes, endpointslices], verbs: [get, list, watch]}",
 		`{apiGroups: [""], resources: [services], verbs: [get, list, watch]}`) +
-		lab.Role(namespace, "oooi-read", "reader", `{apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, list, watch]}`)
+		lab.Role(namespace, user, user, `{apiGroups: [""], resources: [secrets], resourceNames: [`+cluster+`-apps-reader], verbs: [get, list, watch]}`)
 }
 
 const corefile = `
@@ -64,7 +64,7 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	t.Helper()
 	network.Need(t)
 	d := &dataPlane{Tenant: tenants.NewTenantWithMetalLB(t, pool), ca: lab.NewCA(t)}
-	d.Management.MustApply(t, readRoles(d.Namespace), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
+	d.Management.MustApply(t, readRoles(d.Namespace, "demo", "reader"), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
 	d.Management.Create(t, lab.Service(d.Namespace, "demo-proxy", 443, "spec: {clusterIP: "+serviceIP+"}")) // the next test needs its cluster IP
 	kubeconfig, err := d.Management.UserKubeconfig("reader")
 	lab.Must(t, err)

@@ -24,6 +24,7 @@ var network = lab.Network{
 var tenants = tenant.NewLab(&network)
 
 func TestMain(m *testing.M) {
+	tenants.Management.Config.Audit = true // for TestManyHostedClusters
 	if code := tenants.Main(m); code != 0 {
 		os.Exit(code)
 	}

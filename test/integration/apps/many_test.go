@@ -89,6 +89,9 @@ func TestManyHostedClusters(t *testing.T) {
 		t.Logf("at rest: %.2f %% of a CPU, %.3f requests per second and %.1f watches per hosted cluster", 100*atRest.cpu,
 			(atRest.requests-idle.requests)/each, (atRest.watches-idle.watches)/each)
 	}
+	if *away > 0 {
+		f.loseManagement(control)
+	}
 	if each := (goroutinesNow - goroutines) / float64(*many); each > perCluster || each <= 0 {
 		t.Errorf("%.1f goroutines per hosted cluster", each)
 	}
@@ -102,12 +105,17 @@ type fleet struct{ *tenant.Tenant }
 
 // apply applies the objects of hosted cluster number i: HostedCluster, Service of the API server and Infra.
 func (f *fleet) apply(ctx context.Context, i int, port string) error {
-	name := fmt.Sprintf("c%d", i)
-	site := lab.Site{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com", VLAN: vlanPrefix(i), Network: name}
+	site := f.site(i)
 	yaml := lab.Namespaces(site.ControlPlaneNamespace()) + site.HostedCluster().YAML() +
 		lab.Service(site.ControlPlaneNamespace(), "kube-apiserver", 0, "spec: {ports: [{port: "+port+"}]}") +
 		site.Infra("spec: {infraComponents: {dhcp: null, dns: null}, appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: "+tenant.Class+"}}}")
 	return f.Management.ApplyYAML(ctx, []byte(yaml))
+}
+
+// site returns the site of hosted cluster number i.
+func (f *fleet) site(i int) lab.Site {
+	name := fmt.Sprintf("c%d", i)
+	return lab.Site{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com", VLAN: vlanPrefix(i), Network: name}
 }
 
 // vlanPrefix returns the first three bytes of the addresses of hosted cluster number i.
