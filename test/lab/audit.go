@@ -119,7 +119,6 @@ func RequestsOf(tb testing.TB, cp *ControlPlane, user string) Requests {
 // A ClientLoad is the load of a client on an API server.
 type ClientLoad struct {
 	Watches  map[string]int         // open watches, by resource
-	Lists    map[string]int         // lists since the start of the log, by resource
 	Requests map[string][]time.Time // when requests arrived, by verb and resource; an opened watch is a request
 }
 
@@ -141,37 +140,35 @@ func (l *ClientLoad) Counts() string {
 // "namespace/pod", or another user, by name.
 func LoadsOf(tb testing.TB, cp *ControlPlane, since time.Time) map[string]*ClientLoad {
 	tb.Helper()
-	loads := map[string]*ClientLoad{}
+	loads, known, open := map[string]*ClientLoad{}, map[string]bool{}, map[string]bool{} // known and open watches by audit ID
 	for event := range auditEvents(tb, cp) {
 		client := event.User.Username
 		if pods := event.User.Extra["authentication.kubernetes.io/pod-name"]; len(pods) > 0 {
 			client = strings.Split(client, ":")[2] + "/" + pods[0]
 		}
 		if loads[client] == nil {
-			loads[client] = &ClientLoad{Watches: map[string]int{}, Lists: map[string]int{}, Requests: map[string][]time.Time{}}
+			loads[client] = &ClientLoad{Watches: map[string]int{}, Requests: map[string][]time.Time{}}
 		}
 		load, resource := loads[client], ""
 		if ref := event.ObjectRef; ref != nil {
 			resource = ref.Resource
 		}
-		first := true // event of the request
 		switch {
-		case event.Verb == "list":
-			load.Lists[resource]++
-		case event.Verb != "watch" || event.ResponseStatus.Code != http.StatusOK:
-		case event.Stage == "ResponseStarted":
+		case event.Verb != "watch":
+		case event.Stage == "ResponseStarted" && event.ResponseStatus.Code == http.StatusOK:
 			load.Watches[resource]++
-		default:
+			open[event.AuditID] = true
+		case open[event.AuditID]:
 			load.Watches[resource]--
-			first = false
 		}
-		if first && !event.RequestReceivedTimestamp.Before(since) {
+		if !known[event.AuditID] && !event.RequestReceivedTimestamp.Before(since) {
 			what := fmt.Sprintf("%s %s", event.Verb, resource)
 			if code := event.ResponseStatus.Code; code >= http.StatusBadRequest {
 				what += fmt.Sprintf(" (%d)", code)
 			}
 			load.Requests[what] = append(load.Requests[what], event.RequestReceivedTimestamp)
 		}
+		known[event.AuditID] = true
 	}
 	return loads
 }

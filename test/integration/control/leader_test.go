@@ -98,6 +98,6 @@ func TestReplicasStartDuringAnOutage(t *testing.T) {
 	}
 	second.Terminate(t)
 	outage.End(t)
-	first.AwaitLead(t)
+	awaitLeader(t, []*lab.Replica{first})
 	first.Terminate(t)
 }
