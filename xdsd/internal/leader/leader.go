@@ -89,7 +89,7 @@ func New(o Options) (ctrl.Manager, error) {
 // newMapper returns a mapper that knows the kinds that managers watch. It requests only other kinds from the API server, so that a
 // process that starts while the API server is down waits for it. Otherwise the process would exit, and Kubernetes would restart it
 // with a delay of up to five minutes.
-func newMapper(config *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+func newMapper(c *rest.Config, client *http.Client) (meta.RESTMapper, error) {
 	known := meta.NewDefaultRESTMapper(nil)
 	for group, kinds := range map[schema.GroupVersion][]string{
 		corev1.SchemeGroupVersion: {"Pod", "Service"}, networkingv1.SchemeGroupVersion: {"Ingress"}, discoveryv1.SchemeGroupVersion: {"EndpointSlice"},
@@ -100,7 +100,7 @@ func newMapper(config *rest.Config, client *http.Client) (meta.RESTMapper, error
 		}
 	}
 	known.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
-	others, err := apiutil.NewDynamicRESTMapper(config, client)
+	others, err := apiutil.NewDynamicRESTMapper(c, client)
 	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, others}}, err
 }
 
