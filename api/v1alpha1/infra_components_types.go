@@ -322,7 +322,7 @@ type InfraProxy struct {
 	// +kubebuilder:validation:Maximum=600
 	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 128Mi memory. Rolls
+	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 96Mi memory. Rolls
 	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

@@ -60,7 +60,7 @@ type ProxyServerSpec struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 128Mi memory. Rolls
+	// Resources are the compute resources of the Envoy container. Defaults to requests of 100m CPU and 96Mi memory. Rolls
 	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

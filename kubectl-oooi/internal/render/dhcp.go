@@ -45,7 +45,7 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 			Ports:          []corev1.ContainerPort{{Name: "dhcp", ContainerPort: 67, Protocol: corev1.ProtocolUDP}, tcpPort(v1alpha1.PortHealth, 9903)},
 			ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2),
 			LivenessProbe:  httpProbe("/healthz", v1alpha1.PortHealth, 10),
-			Resources:      resources(spec.Resources, "20m", "64Mi"),
+			Resources:      resources(spec.Resources, "20m", "32Mi"),
 		}))
 	}
 	return w, nil

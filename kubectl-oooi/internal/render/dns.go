@@ -28,7 +28,7 @@ func dns(in *Input, instances []instance) (*workload, error) {
 		},
 		ReadinessProbe: httpProbe("/ready", v1alpha1.PortHealth, 2),
 		LivenessProbe:  httpProbe("/health", "live", 10),
-		Resources:      resources(spec.Resources, "50m", "64Mi"),
+		Resources:      resources(spec.Resources, "50m", "48Mi"),
 	})
 	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS, which may forward to this DNS, so that unknown names would loop
 	// The ProxyServer is read even if the proxy is disabled; otherwise disabling the proxy would restart DNS.

@@ -142,7 +142,7 @@ func (in *Input) proxyKey() string {
 func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 	spec := in.Infra.Spec.InfraComponents.Proxy
 	oooi := cmp.Or(spec.Image, in.ProxySpec.Image, in.Images.Oooi)
-	envoyResources := resources(cmp.Or(spec.Resources, in.ProxySpec.Resources), "100m", "128Mi")
+	envoyResources := resources(cmp.Or(spec.Resources, in.ProxySpec.Resources), "100m", "96Mi")
 	xdsdResources := cmp.Or(spec.XDSDResources, in.ProxySpec.XDSDResources)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
 	grace := cmp.Or(spec.TerminationGracePeriodSeconds, v1alpha1.DefaultProxyTerminationGracePeriod)
