@@ -81,6 +81,11 @@ func TestAtRest(t *testing.T) {
 		if anonymous > maxAnonymous {
 			t.Errorf("%s has %.1f MB of anonymous memory", name, anonymous)
 		}
+		for what, times := range load.Requests {
+			if strings.HasPrefix(what, "watch ") && float64(len(times)) > 1+3*seconds/60 { // the holder's watch ends after 30 s, others after minutes
+				t.Errorf("%s opened %d times: %s", pod, len(times), what)
+			}
+		}
 		for component, want := range watchesOfPods {
 			if !strings.Contains(pod, "-"+component+"-") {
 				continue
