@@ -107,7 +107,7 @@ func newMapper(c *rest.Config, client *http.Client) (meta.RESTMapper, error) {
 // newLock returns a lock on the Lease with the identity of the options.
 func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew time.Duration) (resourcelock.Interface, error) {
 	c := rest.AddUserAgent(rest.CopyConfig(restConfig), "leader-election") // the manager's watches must not get the timeout
-	c.Timeout = max(renew/2, time.Second) // a request without a reply must not use up the renew deadline
+	c.Timeout = max(renew/2, time.Second)                                  // a request without a reply must not use up the renew deadline
 	clients, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for the Lease: %w", err)
