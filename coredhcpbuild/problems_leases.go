@@ -128,7 +128,7 @@ func (f *facts) usedBy(i int, mac string, used []leasedb.Quarantine) problem.Pro
 				"'no ip proxy-arp' and 'no ip local-proxy-arp' on routers)").WithEvidence(evidence...)
 	}
 	return problem.Warned(problem.LeasedAddressInUse, object,
-		"%s uses %s of the DHCP ranges without a lease: DHCP leases it to no other client", host, strings.Join(texts, " and ")).
+		"%s uses %s of the DHCP ranges without a lease: DHCP does not lease it to any other client", host, strings.Join(texts, " and ")).
 		WithRemedy("remove the address from the host, or exclude it (infraComponents.dhcp.exclude); " +
 			"DHCP leases it again half a minute after the host is gone").WithEvidence(evidence...)
 }

@@ -33,7 +33,7 @@ func newCheckCommand() *cobra.Command {
 	f := &checkFlags{}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check what a changed workload needs",
+		Short: "Check the addresses, resolvers and Envoy version of a changed workload",
 		Long: "check exits with an error if another host on the VLAN uses an address, if an upstream resolver does not answer, or if Envoy is\n" +
 			"too old. 'kubectl oooi setup' runs it in the pod of a check, before it replaces pods.",
 		Example: "  xdsd check --device net1 --unused 192.0.2.4 --resolver 203.0.113.53",

@@ -121,7 +121,7 @@ func (f *holdFlags) validate() error {
 	}
 	o.Sources.Device = o.Device
 	if err := o.Sources.Validate(); err != nil {
-		return fmt.Errorf("limits of sources: %w", err)
+		return fmt.Errorf("invalid source limits: %w", err)
 	}
 	return nil
 }

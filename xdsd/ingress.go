@@ -39,7 +39,7 @@ func newIngressCommand() *cobra.Command {
 			"Replicas elect a leader with a Lease; another replica takes over when the Lease expires.",
 		Example: "  # one or two replicas\n" +
 			"  xdsd ingress --namespace oooi-system\n\n" +
-			"  # two namespaces only, with rights from Roles\n" +
+			"  # two namespaces only, with permissions from Roles\n" +
 			"  xdsd ingress --namespace web --watch-namespace web,shop",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

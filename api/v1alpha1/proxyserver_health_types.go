@@ -44,16 +44,16 @@ const (
 	DefaultMaxEjectionPercent  int32    = 50
 )
 
-// ConnectRetry repeats failed attempts to connect to a Service, each of which may select another endpoint.
+// ConnectRetry retries failed attempts to connect to a Service, each of which may select another endpoint.
 type ConnectRetry struct {
-	// Attempts is the number of repetitions. With 0, the connection of the client is closed after the first failure.
+	// Attempts is the number of retries. With 0, the connection of the client is closed after the first failure.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	Attempts *int32 `json:"attempts,omitempty"`
 
-	// Backoff is the time before the first repetition, which grows with each further one, at random up to ten times this.
+	// Backoff is the time before the first retry, which grows with each further retry, at random up to ten times this.
 	// +optional
 	// +kubebuilder:default="50ms"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('1m')",message="must be from 1ms to 1m"

@@ -51,7 +51,7 @@ type HTTPRouteRule struct {
 	// +optional
 	Timeouts *gatewayv1.HTTPRouteTimeouts `json:"timeouts,omitempty"`
 
-	// Retry repeats requests that fail. By default, none is repeated.
+	// Retry retries requests that fail. By default, none is retried.
 	// +optional
 	Retry *HTTPRouteRetry `json:"retry,omitempty"`
 }
@@ -179,11 +179,11 @@ type HTTPBackendRef struct {
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// HTTPRouteRetry repeats a request if its connection fails, if the server refuses it, or if the response has one of
-// the codes. With timeouts.backendRequest it also repeats a request that times out or whose connection is reset.
+// HTTPRouteRetry retries a request if its connection fails, if the server refuses it, or if the response has one of
+// the codes. With timeouts.backendRequest it also retries a request that times out or whose connection is reset.
 // Requests with a body of more than 32 KiB are not repeated.
 type HTTPRouteRetry struct {
-	// Codes are the statuses of responses after which a request is repeated.
+	// Codes are the statuses of responses after which a request is retried.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -191,14 +191,14 @@ type HTTPRouteRetry struct {
 	// +kubebuilder:validation:items:Maximum=599
 	Codes []int32 `json:"codes,omitempty"`
 
-	// Attempts is the number of repetitions.
+	// Attempts is the number of retries.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// Backoff is the time before the first repetition, from 1ms to 8760h, which grows with each further one, at random up to
+	// Backoff is the time before the first retry, from 1ms to 8760h, which grows with each further retry, at random up to
 	// ten times this.
 	// +optional
 	// +kubebuilder:default="25ms"

@@ -40,7 +40,7 @@ const (
 
 	// ReasonNoLimitReached is the reason of WithinLimits if it is true. Otherwise the reason is the name of a limit.
 	ReasonNoLimitReached = "NoLimitReached"
-	// ReasonLimitsNotApplied: limits of sources do not apply.
+	// ReasonLimitsNotApplied: source limits do not apply.
 	ReasonLimitsNotApplied = "LimitsNotApplied"
 )
 
@@ -90,7 +90,7 @@ type LimitStatus struct {
 	// +optional
 	Value int64 `json:"value,omitempty"`
 
-	// Refused is the number of connections that were refused at the limit since Envoy started, or, at limits of sources,
+	// Refused is the number of connections that were refused at the limit since Envoy started, or, at source limits,
 	// since the pod started. At the limit of the heap it is 0: connections wait.
 	// +optional
 	Refused int64 `json:"refused"`
@@ -235,7 +235,7 @@ type ReplicaStatus struct {
 	// +listType=atomic
 	Limits []LimitStatus `json:"limits,omitempty"`
 
-	// LimitFailure is why the limits of sources do not apply, such as a module that the kernel lacks. Unset if they
+	// LimitFailure is why the source limits do not apply, such as a module that the kernel lacks. Unset if they
 	// apply, or if no limit is set.
 	// +optional
 	LimitFailure string `json:"limitFailure,omitempty"`

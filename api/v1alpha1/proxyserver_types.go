@@ -255,7 +255,7 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxPendingConnections *int32 `json:"maxPendingConnections,omitempty"`
 
-	// Retry repeats failed attempts to connect to the Service. By default, with the defaults of its fields. Not with HTTP, whose rules have their
+	// Retry retries failed attempts to connect to the Service. By default, with the defaults of its fields. Not with HTTP, whose rules have their
 	// own retry, and UDP.
 	// +optional
 	Retry *ConnectRetry `json:"retry,omitempty"`

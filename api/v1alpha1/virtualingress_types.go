@@ -111,8 +111,8 @@ type VirtualIngressSpec struct {
 	// +optional
 	BackendMode BackendMode `json:"backendMode,omitempty"`
 
-	// RequireEndpoints selects a Service only while one of the Services of its path has a ready endpoint. Until then the
-	// last Service stays in use, and the first time nothing is generated.
+	// RequireEndpoints selects a Service only while one of the Services of its path has a ready endpoint. Until then
+	// the previously selected Service is kept; if there is none, nothing is generated.
 	// +optional
 	RequireEndpoints bool `json:"requireEndpoints,omitempty"`
 

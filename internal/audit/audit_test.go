@@ -11,8 +11,8 @@ var vm = netip.MustParseAddr("192.0.2.10")
 
 func query(e *Entry) { e.Queries++ }
 
-// TestEntriesAreForgottenAfterAnHour counts from zero again after an hour without an event.
-func TestEntriesAreForgottenAfterAnHour(t *testing.T) {
+// TestEntriesExpireAfterAnHour counts from zero again after an hour without an event.
+func TestEntriesExpireAfterAnHour(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := NewLog(func() time.Time { return now })
 	for _, name := range []string{"Quay.io.", "quay.io", "example.com."} {

@@ -30,7 +30,7 @@ func TestConfigs(t *testing.T) {
 	})
 }
 
-// FuzzConfig reads arbitrary configurations, which anybody with the right to create a NetworkAttachmentDefinition writes.
+// FuzzConfig reads arbitrary configurations, which anybody with permission to create a NetworkAttachmentDefinition writes.
 func FuzzConfig(f *testing.F) {
 	for _, config := range []string{
 		cudn("clusters"), `{"type":"bridge","bridge":"br1","vlan":"100","mtu":1400}`, `{"plugins":[null,{}]}`, `[]`,

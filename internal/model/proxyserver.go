@@ -130,7 +130,7 @@ type Upstream struct {
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 	// MaxPending limits connections that are being opened; 0 for MaxConnections.
 	MaxPending int32 `json:"maxPending,omitempty"`
-	// Retry repeats failed attempts to connect; nil for the defaults. It does not apply to HTTP and UDP.
+	// Retry retries failed attempts to connect; nil for the defaults. It does not apply to HTTP and UDP.
 	Retry *ConnectRetry `json:"retry,omitempty"`
 	// Outlier ejects endpoints to which connections fail; nil for the defaults. It does not apply to UDP.
 	Outlier *OutlierDetection `json:"outlier,omitempty"`
@@ -140,11 +140,11 @@ type Upstream struct {
 	ProxyProtocol v1alpha1.ProxyProtocol `json:"proxyProtocol,omitempty"`
 }
 
-// ConnectRetry repeats failed attempts to connect.
+// ConnectRetry retries failed attempts to connect.
 type ConnectRetry struct {
-	// Attempts is the number of repetitions.
+	// Attempts is the number of retries.
 	Attempts int32 `json:"attempts"`
-	// Backoff is the time before the first repetition.
+	// Backoff is the time before the first retry.
 	Backoff time.Duration `json:"backoff"`
 }
 
@@ -196,7 +196,7 @@ type HTTPRule struct {
 	// Timeout limits a request with all retries, BackendTimeout each attempt; 0 for no limit.
 	Timeout        time.Duration `json:"timeout,omitempty"`
 	BackendTimeout time.Duration `json:"backendTimeout,omitempty"`
-	// Retry repeats failed requests; nil for none.
+	// Retry retries failed requests; nil for none.
 	Retry *HTTPRetry `json:"retry,omitempty"`
 }
 
@@ -212,7 +212,7 @@ type HTTPBackend struct {
 	Weight   int32  `json:"weight"`
 }
 
-// HTTPRetry repeats requests.
+// HTTPRetry retries requests.
 type HTTPRetry struct {
 	Attempts int32         `json:"attempts"`
 	Backoff  time.Duration `json:"backoff"`

@@ -225,7 +225,7 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	}
 }
 
-// TestNetworksAreOptional reads NetworkAttachmentDefinitions without their API, without the right to read them, and with it.
+// TestNetworksAreOptional reads NetworkAttachmentDefinitions without their API, without permission to read them, and with it.
 func TestNetworksAreOptional(t *testing.T) {
 	cp := management.Get(t)
 	first, second := cp.Namespace(t), cp.Namespace(t)
@@ -252,7 +252,7 @@ func TestNetworksAreOptional(t *testing.T) {
 	}
 	await(t, store, "a VLAN for each name", func(s *model.Snapshot) bool { return vlans(s) == 2 })
 	if age := store.Status().Age(); age != 0 {
-		t.Errorf("without the right to read an optional resource, the data is %s old", age)
+		t.Errorf("without permission to read an optional resource, the data is %s old", age)
 	}
 	lab.Must(t, cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition))
 	for _, namespace := range []string{first, second} {

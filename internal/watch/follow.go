@@ -56,7 +56,7 @@ func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follo
 // Run watches the resource until ctx is done. It must be called only once.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
-// Restore sets the objects before Run: those that were known when the process ended, and KeptSince at that time. The first list
+// Restore sets the initial objects, and their KeptSince times, as the previous process saved them. It must be called before Run. The first list
 // replaces them, except those that Keep keeps.
 func (f *Follower) Restore(list []objects.Object, keptSince map[string]time.Time) {
 	f.watcher.table.restore(list, keptSince)

@@ -72,7 +72,7 @@ func TestStaleData(t *testing.T) {
 	} {
 		list := tc.status.Problems("xdsd")
 		if len(list) > 0 && list[0].Remedy != "" {
-			t.Errorf("%s: remedy %q although no right is missing", tc.name, list[0].Remedy)
+			t.Errorf("%s: remedy %q although no permission is missing", tc.name, list[0].Remedy)
 		}
 		switch {
 		case tc.want == "" && len(list) == 0:

@@ -120,7 +120,7 @@ func TestStoreFollowsHostedService(t *testing.T) {
 	await(t, store, "the problem of an invalid kubeconfig", reason("KubeconfigRejected"))
 
 	cp.MustApply(t, secretYAML(ns, "reader", hostedKubeconfig(t, hosted, "reader")))
-	await(t, store, "the problem of missing rights", reason("HostedClusterForbidden"))
+	await(t, store, "the problem of missing permissions", reason("HostedClusterForbidden"))
 
 	hosted.MustApply(t, lab.Namespaces("openshift-ingress")+lab.LoadBalancer("openshift-ingress", "demo-apps")+
 		lab.Role("openshift-ingress", "reader", "reader", `{apiGroups: [""], resources: [services], resourceNames: [demo-apps], verbs: [get, list, watch]}`))

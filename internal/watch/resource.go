@@ -21,10 +21,10 @@ type resource struct {
 	gvr    schema.GroupVersionResource
 	kind   string
 	decode func(*unstructured.Unstructured) objects.Object
-	// scoped returns what to watch for a closed scope, so that rights for it suffice: namespaces, or single
+	// scoped returns what to watch for a closed scope, so that permissions for it suffice: namespaces, or single
 	// objects.
 	scoped func(model.Scope) []objectKey
-	// listed reports whether what scoped returns, if anything, suffices also for an open scope, so that no right to read other
+	// listed reports whether what scoped returns, if anything, suffices also for an open scope, so that no permission to read other
 	// objects is needed.
 	listed bool
 	// minor, if set, reports whether a change requires no new snapshot. before is nil for an added object, now for a
@@ -32,7 +32,7 @@ type resource struct {
 	minor func(before, now objects.Object) bool
 	// selector is a label selector; empty for all objects.
 	selector string
-	// optional resources are treated like ones that are not served if the right to read them is missing.
+	// optional resources are treated like ones that are not served if permission to read them is missing.
 	optional bool
 	// keep is the rule for objects that disappear from the API server; ruleFor returns the rule of a watch.
 	keep keepRule

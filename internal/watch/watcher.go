@@ -102,7 +102,7 @@ func (w *watcher) run(ctx context.Context) {
 		group.Go(func() { w.table.expireKept(ctx) })
 	}
 	retry := backoff.DelayWithReset(clock.RealClock{}, retryReset)
-	for ctx.Err() == nil { // Reflector.RunWithContext does the same with the same wait for all errors
+	for ctx.Err() == nil { // as Reflector.RunWithContext, which cannot wait longer for a missing resource
 		_ = r.ListAndWatchWithContext(ctx) // recordAttempt logs the error
 		select {
 		case <-ctx.Done():

@@ -131,7 +131,7 @@ func (c config) networkNamespaces() []string {
 	return slices.Compact(list)
 }
 
-// listNetworks reads the identities of the networks. Without the right to read them, or without their API, interfaces are
+// listNetworks reads the identities of the networks. Without permission to read them, or without their API, interfaces are
 // compared by name.
 func listNetworks(ctx context.Context, client dynamic.Interface, c config) (*networks, error) {
 	n := &networks{own: c.network}

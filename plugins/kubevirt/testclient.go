@@ -19,7 +19,7 @@ import (
 )
 
 // testClients serves the registered test clients of an Infra like VMs, until their Leases are deleted or expire. Only
-// users with rights in the Infra's namespace can create these Leases. VMs take precedence, and neither readiness nor the
+// users with permissions in the Infra's namespace can create these Leases. VMs take precedence, and neither readiness nor the
 // known VMs depend on test clients.
 type testClients struct {
 	directory *directory

@@ -155,7 +155,7 @@ spec:
 `, proxy, metallb, apps)
 }
 
-// startControl starts xdsd control, and waits until there is an apps address. The daemons are administrators here: what rights
+// startControl starts xdsd control, and waits until there is an apps address. The daemons are administrators here: what permissions
 // they need is tested in test/integration/rights.
 func (l *loopbackShow) startControl() {
 	args := []string{"control", "--kubeconfig", l.management.Kubeconfig(), "--namespace", "oooi-system", "--http", "127.0.0.1:9904"}

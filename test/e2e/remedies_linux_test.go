@@ -50,7 +50,7 @@ func (s *site) remedied() []event {
 		}},
 		{name: "DNS without its ConfigMap", disturbs: []string{"dns"}, run: restartWithoutConfig},
 		{name: "DNS with another image", disturbs: []string{"dns"}, run: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`)},
-		{name: "DHCP on no node", extra: true, disturbs: []string{"dhcp"}, run: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`)},
+		{name: "DHCP pods unschedulable", extra: true, disturbs: []string{"dhcp"}, run: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`)},
 	}
 	for i, e := range events {
 		events[i].run = func(t *testing.T) {

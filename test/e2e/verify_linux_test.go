@@ -61,7 +61,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
 `
 
-// Users that have only the rights that 'kubectl oooi test --print-rbac' prints, with --disruptive, and without the right to
+// Users that have only the permissions that 'kubectl oooi test --print-rbac' prints, with --disruptive, and without permission to
 // delete.
 const tester, disruptiveTester, testerWithoutDelete = "oooi-test", "oooi-test-disruptive", "oooi-test-without-delete"
 
@@ -77,7 +77,7 @@ func (s *site) grantTest(t *testing.T) {
 	}
 }
 
-// verify runs 'kubectl oooi test' as a user with the printed rights, after grantTest, and returns its report.
+// verify runs 'kubectl oooi test' as a user with the printed permissions, after grantTest, and returns its report.
 func (s *site) verify(t *testing.T, args ...string) *siteTest {
 	t.Helper()
 	user := tester
@@ -125,7 +125,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 		t.Errorf("the test leaves\n%s", diff)
 	}
 	t.Run("pages", s.testPages)
-	t.Run("without the right to delete", func(t *testing.T) {
+	t.Run("without permission to delete", func(t *testing.T) {
 		out := s.execute(t, 3*time.Minute, "--as", testerWithoutDelete, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp")
 		if out.Code != 1 || !strings.Contains(out.Stdout, "pass   dns-pod-udp") || !strings.Contains(out.Stderr, "cannot delete resource") {
 			t.Errorf("exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)

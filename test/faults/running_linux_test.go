@@ -51,7 +51,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 	t.Run("bundle", func(t *testing.T) { testBundle(t, r) })
 	t.Run("page", func(t *testing.T) { testPage(t, r) })
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
-	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
+	t.Run("missing permissions are reported", func(t *testing.T) { testMissingRights(t, r) })
 	t.Run("test client is gone", func(t *testing.T) { testClientLease(t, r) })
 	t.Run("objects of HyperShift", func(t *testing.T) { testHyperShiftObjects(t, r) })
 	r.T = t
@@ -145,7 +145,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 			want.Status = "skip"
 		}
 		if got.Code != want.Code || got.Status != want.Status || len(got.Findings) != len(want.Findings) {
-			t.Errorf("with ClusterRole oooi-doctor: %+v\nwith all rights: %+v", got, want)
+			t.Errorf("with ClusterRole oooi-doctor: %+v\nwith all permissions: %+v", got, want)
 		}
 	}
 }
@@ -153,7 +153,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 // skipped matches the line of skipped checks.
 var skipped = regexp.MustCompile(`(?m)^skip  .*\n`)
 
-// testMissingRights compares the output for a user without rights, and for one who may only read Infras, with a golden file:
+// testMissingRights compares the output for a user without permissions, and for one who may only read Infras, with a golden file:
 // which checks pass. It omits skipped checks; OOOI-API-002 has the reasons.
 func testMissingRights(t *testing.T, r *faults.Running) {
 	t.Helper()

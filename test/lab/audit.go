@@ -106,7 +106,7 @@ func RequestsOf(tb testing.TB, cp *ControlPlane, user string) Requests {
 		}
 		r.Allowed[request] = true
 		delete(r.Denied, request)
-		// Server-side apply of a new object also needs the right to create it, which the audit event does not
+		// Server-side apply of a new object also needs permission to create it, which the audit event does not
 		// show.
 		if event.Verb == "patch" && event.ResponseStatus.Code == http.StatusCreated {
 			request.Verb = "create"

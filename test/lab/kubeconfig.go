@@ -13,7 +13,7 @@ import (
 func (cp *ControlPlane) Kubeconfig() string { return cp.path("admin.kubeconfig") }
 
 // UserKubeconfig writes a kubeconfig file with a client certificate for user and groups, and returns its
-// path. The user has only the rights that RBAC grants.
+// path. The user has only the permissions that RBAC grants.
 func (cp *ControlPlane) UserKubeconfig(user string, groups ...string) (string, error) {
 	pair, err := cp.ca.client(user, groups...)
 	if err != nil {

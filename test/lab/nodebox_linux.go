@@ -197,7 +197,7 @@ func (b *box) stop() error {
 			err = errors.Join(err, fmt.Errorf("removing %s and the cgroups %s: %w", b.dir, b.cgroup, b.sweeper.failure()))
 		}
 	case <-time.After(30 * time.Second):
-		err = errors.Join(err, fmt.Errorf("removing %s and the cgroups %s: not done after 30s", b.dir, b.cgroup))
+		err = errors.Join(err, fmt.Errorf("removing %s and the cgroups %s: timed out after 30s", b.dir, b.cgroup))
 	}
 	return err
 }

@@ -16,7 +16,7 @@ type Replica struct {
 	Pages
 }
 
-// NewReplica returns a replica that is not started, with the rights of a user. args begin with the subcommand.
+// NewReplica returns a replica that is not started, with the permissions of a user. args begin with the subcommand.
 func NewReplica(tb testing.TB, cp *ControlPlane, name, xdsd, user string, args ...string) *Replica {
 	tb.Helper()
 	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")

@@ -71,7 +71,7 @@ func (d *diagnoser) diagnose(ctx context.Context) error {
 func (d *diagnoser) read(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.flags.timeout)
 	defer cancel()
-	err := d.cluster.ping(ctx) // discovery of kinds does not end with ctx
+	err := d.cluster.ping(ctx) // discovery ignores ctx
 	if err == nil {
 		err = do(ctx)
 	}

@@ -166,7 +166,7 @@ func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Con
 	defer cancel()
 	err := do(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not done within --timeout %s: %w", timeout, err)
+		return fmt.Errorf("gave up after --timeout %s: %w", timeout, err)
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func TestTranscripts(t *testing.T) {
 	cmdtest.Transcripts(t, "testdata/transcripts", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
 		s := newSite(t)
 		return s.Site, map[string]cmdtest.Command{
-			// grant gives a user rights: USER RULES.
+			// grant gives a user permissions: USER RULES.
 			"grant": func(argument string) []string {
 				user, rules, _ := strings.Cut(argument, " ")
 				s.Grant(user, rules)

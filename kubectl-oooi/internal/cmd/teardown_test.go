@@ -44,7 +44,7 @@ func TestTeardownWaitsForASetup(t *testing.T) {
 		}
 	}
 	_, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--timeout", "2s")
-	if want := "error: not done within --timeout 2s: " + waitsForAnotherHost + ": timed out\n"; code != 1 || !strings.Contains(stderr, want) {
+	if want := "error: gave up after --timeout 2s: " + waitsForAnotherHost + ": timed out\n"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("teardown --timeout 2s exited with %d, stderr %q, want %q", code, stderr, want)
 	}
 	s.Unchanged(before)

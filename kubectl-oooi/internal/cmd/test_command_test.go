@@ -24,7 +24,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// testerRights gives a user the rights that 'kubectl oooi test --print-rbac' prints.
+// testerRights gives a user the permissions that 'kubectl oooi test --print-rbac' prints.
 const testerRights = `%s
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -34,7 +34,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: oooi-tes
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tester}]
 `
 
-// TestTestCommand tests a site whose pods are never scheduled, as a user with the printed rights only: no scenario passes and
+// TestTestCommand tests a site whose pods are never scheduled, as a user with the printed permissions only: no scenario passes and
 // nothing is left, even if the command is interrupted.
 func TestTestCommand(t *testing.T) {
 	s := newSite(t)

@@ -307,7 +307,7 @@ func TestListenersAreConsequencesOfBackends(t *testing.T) {
 
 // TestMissingDataIsNotPassed expects checks whose data was not read to be skipped, also checks of outdated conditions.
 func TestMissingDataIsNotPassed(t *testing.T) {
-	d := Diagnose(load(t, nil, "availableReplicas: 2", "availableReplicas: 0"), Added{Undrifted: "no right"}, all)
+	d := Diagnose(load(t, nil, "availableReplicas: 2", "availableReplicas: 0"), Added{Undrifted: "no permission"}, all)
 	for _, r := range d.Results {
 		switch want := slices.Contains([]string{"OOOI-DHCP-001", "OOOI-DNS-001", "OOOI-PRX-004", codeDrift}, r.Code); {
 		case want && r.Status != output.Skipped:

@@ -28,7 +28,7 @@ var faults = map[string][]fault{
 			"install the newest release of kubectl-oooi that was ever deployed here, and run setup and doctor with it"},
 	},
 	"OOOI-API-002": {
-		{warns, "a right is missing", "let an administrator bind ClusterRole `oooi-doctor` to you: docs/reference/doctor.md"},
+		{warns, "a permission is missing", "let an administrator bind ClusterRole `oooi-doctor` to you: docs/reference/doctor.md"},
 		{warns, "the API server did not respond", "run doctor again when it responds; if an API is unavailable, see `kubectl get apiservices`"},
 	},
 	"OOOI-NODE-001": {

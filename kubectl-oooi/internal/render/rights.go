@@ -29,7 +29,7 @@ func allow(namespace, group, resource string, verbs []string, names ...string) r
 	return rule{namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}}
 }
 
-// rights returns the ServiceAccount of a component, with a Role and a RoleBinding for each namespace of the rules.
+// permissions returns the ServiceAccount of a component, with a Role and a RoleBinding for each namespace of the rules.
 func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 	meta := in.meta(component, in.name(component))
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: meta.Namespace, Name: meta.Name}

@@ -21,7 +21,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// grantedRights returns the rights of each ServiceAccount in the example as rows of a Markdown table: ServiceAccount,
+// grantedRights returns the permissions of each ServiceAccount in the example as rows of a Markdown table: ServiceAccount,
 // namespace, resources and verbs.
 func grantedRights(t *testing.T, objects []*unstructured.Unstructured) []string {
 	t.Helper()
@@ -65,13 +65,13 @@ func grantedRights(t *testing.T, objects []*unstructured.Unstructured) []string 
 	return table
 }
 
-// TestRightsTableIsComplete compares the table in docs/reference/rights.md with the Roles of the example.
+// TestRightsTableIsComplete compares the table in docs/reference/permissions.md with the Roles of the example.
 func TestRightsTableIsComplete(t *testing.T) {
-	text := lab.ReadFile(t, "docs", "reference", "rights.md")
+	text := lab.ReadFile(t, "docs", "reference", "permissions.md")
 	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | namespace | resources | verbs |\n|---|---|---|---|\n")
 	documented, _, _ := strings.Cut(rest, "\n\n")
 	if want := strings.Join(grantedRights(t, example(t)), "\n"); documented != want {
-		t.Errorf("docs/reference/rights.md has\n%s\nsetup grants\n%s", documented, want)
+		t.Errorf("docs/reference/permissions.md has\n%s\nsetup grants\n%s", documented, want)
 	}
 }
 

@@ -118,7 +118,7 @@ func (f writerFunc) Write(text []byte) (int, error) {
 }
 
 // TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test simulates, deletes its
-// objects in the hosted cluster, and the reader's Secret last, with the rights of a Role that setup deletes
+// objects in the hosted cluster, and the reader's Secret last, with the permissions of a Role that setup deletes
 // afterwards.
 func TestControlCleansUpBeforeItsRoleIsDeleted(t *testing.T) {
 	s := newSite(t)

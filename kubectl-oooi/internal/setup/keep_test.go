@@ -17,7 +17,7 @@ import (
 
 // TestForbiddenListMayHaveUsers expects objects to be kept if those that may use them cannot be listed.
 func TestForbiddenListMayHaveUsers(t *testing.T) {
-	forbidden := apierrors.NewForbidden(corev1.Resource("infras"), "", errors.New("no right"))
+	forbidden := apierrors.NewForbidden(corev1.Resource("infras"), "", errors.New("no permission"))
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return forbidden

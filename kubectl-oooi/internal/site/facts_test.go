@@ -49,15 +49,15 @@ func TestWithReplacesObjects(t *testing.T) {
 	}
 }
 
-// TestFailedRequests checks which data is missing because of a failure, and which because of rights.
+// TestFailedRequests checks which data is missing because of a failure, and which because of permissions.
 func TestFailedRequests(t *testing.T) {
 	facts := NewFacts(time.Time{})
-	facts.unread[place{Pods, "clusters"}] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))
+	facts.unread[place{Pods, "clusters"}] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no permission"))
 	if err := facts.Failed(); err != nil {
-		t.Errorf("a missing right is a failure: %v", err)
+		t.Errorf("a missing permission is a failure: %v", err)
 	}
 	facts.unread[place{Nodes, ""}] = errors.New("connection refused")
-	if err := facts.With().Failed(); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "no right") {
+	if err := facts.With().Failed(); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "no permission") {
 		t.Errorf("failed: %v", err)
 	}
 	if got := facts.UnreadEverywhere(); !slices.Equal(got, []string{"connection refused"}) {

@@ -41,8 +41,8 @@ func (t *test) reserve(ctx context.Context, duration time.Duration) (netip.Addr,
 			return a, err
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("another client has leased address %s of the pod on the VLAN; specify an address that 'kubectl oooi leases' does "+
-		"not list with %s", candidates[0], t.AddressFlag)
+	return netip.Addr{}, fmt.Errorf("another client has leased address %s of the pod on the VLAN; with %s, specify an address that 'kubectl oooi "+
+		"leases' does not list", candidates[0], t.AddressFlag)
 }
 
 // unusable returns why a pod must not have an address on the VLAN; empty if no reason is known.

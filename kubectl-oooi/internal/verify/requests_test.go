@@ -79,7 +79,7 @@ func TestAddressesOfThePod(t *testing.T) {
 	}
 }
 
-// TestRoleIsPublished compares manifests/test with the rights that a Runner needs, and expects none to Secrets.
+// TestRoleIsPublished compares manifests/test with the permissions that a Runner needs, and expects none to Secrets.
 func TestRoleIsPublished(t *testing.T) {
 	root, err := lab.Root()
 	lab.Must(t, err)
@@ -91,7 +91,7 @@ func TestRoleIsPublished(t *testing.T) {
 	for _, rule := range Role(true).Rules {
 		for _, resource := range rule.Resources {
 			if resource == "secrets" || resource == "*" {
-				t.Errorf("a role has a right to %s", resource)
+				t.Errorf("a role has permission to %s", resource)
 			}
 		}
 	}

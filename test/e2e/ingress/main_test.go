@@ -51,7 +51,7 @@ func startAll(t *testing.T, cp *lab.ControlPlane) {
 	startContour(t, cp, "")
 }
 
-// startXDSD starts xdsd ingress with the rights of its manifest.
+// startXDSD starts xdsd ingress with the permissions of its manifest.
 func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	cp.MustApply(t, string(lab.ReadFile(t, "manifests/ingress/namespace.yaml")), string(lab.ReadFile(t, "manifests/ingress/controller/rbac.yaml")))
@@ -110,7 +110,7 @@ func startDaemon(t *testing.T, name, binary string, args ...string) {
 	lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(binary, args...) }).Start(t)
 }
 
-// accountKubeconfig returns the path of a kubeconfig with the rights of a ServiceAccount, given as
+// accountKubeconfig returns the path of a kubeconfig with the permissions of a ServiceAccount, given as
 // "namespace:name".
 func accountKubeconfig(t *testing.T, cp *lab.ControlPlane, account string) string {
 	t.Helper()

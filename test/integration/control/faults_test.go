@@ -56,7 +56,7 @@ func TestRejectedKubeconfigs(t *testing.T) {
 		{"other CA", edit(good, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CertificateAuthorityData = tenants.Management.Get(t).CA()
 		}), rejected, "does not trust the certificate"},
-		{"user without rights", edit(unprivileged, server("https://"+tenant.HostedName+":6443")), v1alpha1.AppsIngressHostedClusterForbidden, "unprivileged"},
+		{"user without permissions", edit(unprivileged, server("https://"+tenant.HostedName+":6443")), v1alpha1.AppsIngressHostedClusterForbidden, "unprivileged"},
 	} {
 		n.WriteKubeconfig(tc.data)
 		t.Log(tc.name)
@@ -98,15 +98,15 @@ func TestHostedClusterOutage(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
-// TestReaderCanDoNothingElse checks all rights of the reader in the hosted cluster. The daemons only list and watch.
+// TestReaderCanDoNothingElse checks all permissions of the reader in the hosted cluster. The daemons only list and watch.
 func TestReaderCanDoNothingElse(t *testing.T) {
 	n, _ := tenants.NewReadyTenant(t)
 	want := []authorizationv1.ResourceRule{{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}, ResourceNames: []string{"demo-apps"}}}
 	if diff := cmp.Diff(want, rulesIn(n, readerClient(n), "openshift-ingress")); diff != "" {
-		t.Errorf("rights in the Service's namespace (-want +got):\n%s", diff)
+		t.Errorf("permissions in the Service's namespace (-want +got):\n%s", diff)
 	}
 	if rules := rulesIn(n, readerClient(n), "default"); len(rules) > 0 {
-		t.Errorf("rights in another namespace: %+v", rules)
+		t.Errorf("permissions in another namespace: %+v", rules)
 	}
 
 	// Deleted credentials are created again.

@@ -1,4 +1,4 @@
-// Package control_test tests the built xdsd control with the rights of its manifest on real API servers.
+// Package control_test tests the built xdsd control with the permissions of its manifest on real API servers.
 package control_test
 
 import (

@@ -23,9 +23,9 @@ func documented(t *testing.T, language, text string) string {
 	return ""
 }
 
-// TestRightsInTheDocumentation runs coredns with the objects and the Corefile of docs/how-to/plugins.md, without Infras, and then with the
-// page's further right, for Infras.
-func TestRightsInTheDocumentation(t *testing.T) {
+// TestDocumentedPermissions runs coredns with the objects and the Corefile of docs/how-to/plugins.md: first without Infras, then with the
+// page's additional permission, for Infras.
+func TestDocumentedPermissions(t *testing.T) {
 	cp := management.Get(t)
 	demo, rights := lab.Site{}, documented(t, "yaml", "name: dns-hcpviews")
 	cp.Create(t, blue.yaml(), demo.Namespaces(), demo.HostedCluster().YAML(), lab.Service("clusters", "demo-proxy", 6443, "spec: {clusterIP: 127.96.1.4}"),

@@ -163,7 +163,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		s.Apply(virtualIngress("web", toFront))
 		s.awaitRoute("second")
 	})
-	t.Run("an Ingress again, after a restart without a Service", func(t *testing.T) {
+	t.Run("switch back to Ingress after a restart without a matching Service", func(t *testing.T) {
 		s.RemoveService("second")
 		s.AwaitReason("web", v1alpha1.ReasonNoMatchingService)
 		s.Apply(virtualIngressOf("web", "app: third", "number: 80"))
@@ -241,14 +241,14 @@ func TestServicesNeedReadyEndpoints(t *testing.T) {
 	s.AwaitReason("web", v1alpha1.ReasonResolved)
 }
 
-// TestRightsForRoutesAreMissing runs the controller with the rights of an earlier version.
+// TestRightsForRoutesAreMissing runs the controller with the permissions of an earlier version.
 func TestRightsForRoutesAreMissing(t *testing.T) {
 	cp := cluster.Get(t)
 	install(t, cp)
 	rights := manifest(t, "controller/rbac.yaml")
 	const of = "[gateway.networking.k8s.io]"
 	if !strings.Contains(rights, of) {
-		t.Fatal("no rights for routes")
+		t.Fatal("no permissions for routes")
 	}
 	apply(t, cp, strings.Replace(rights, of, "[example.com]", 1))
 	defer apply(t, cp, rights)

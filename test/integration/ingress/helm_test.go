@@ -185,7 +185,7 @@ func TestValuesOfTheChart(t *testing.T) {
 
 const schemaError = "values don't meet the specifications of the schema"
 
-// TestHelmInstallsAndRemoves runs the daemon with the rights of a namespaced release, and checks that its
+// TestHelmInstallsAndRemoves runs the daemon with the permissions of a namespaced release, and checks that its
 // Ingresses outlive the release.
 func TestHelmInstallsAndRemoves(t *testing.T) {
 	s, other := newSite(t), newSite(t)

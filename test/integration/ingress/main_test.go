@@ -1,4 +1,4 @@
-// Package ingress_test tests the built xdsd ingress with the rights of its manifest, on a real API server
+// Package ingress_test tests the built xdsd ingress with the permissions of its manifest, on a real API server
 // with the real controller manager.
 package ingress_test
 
@@ -43,7 +43,7 @@ func account(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":oooi-ingress"
 }
 
-// newReplica returns a replica that is not started, with the rights of a user.
+// newReplica returns a replica that is not started, with the permissions of a user.
 func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *lab.Replica {
 	t.Helper()
 	return lab.NewReplica(t, cp, name, network.Binary(t, "xdsd"), user, append([]string{"ingress"}, args...)...)

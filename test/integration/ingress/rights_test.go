@@ -43,7 +43,7 @@ func right(verb, group, resource string) lab.Right {
 	return lab.Right{Verb: verb, Group: group, Resource: resource}
 }
 
-// grants returns the rights in files of manifests/ingress.
+// grants returns the permissions in files of manifests/ingress.
 func grants(t *testing.T, files ...string) map[lab.Right]bool {
 	t.Helper()
 	all := map[lab.Right]bool{}

@@ -20,7 +20,7 @@ func right(verb, group, resource, namespace, name string) lab.Right {
 	return lab.Right{Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name}
 }
 
-// account is a ServiceAccount whose rights are tested.
+// account is a ServiceAccount whose permissions are tested.
 type account struct {
 	kube            kubernetes.Interface
 	namespace, name string
@@ -73,7 +73,7 @@ func (a account) roles(t *testing.T) []role {
 	return all
 }
 
-// rights returns the rights in the rules of a role.
+// permissions returns the permissions in the rules of a role.
 func (r role) rights(t *testing.T) []lab.Right {
 	t.Helper()
 	var all []lab.Right
@@ -101,7 +101,7 @@ func (r role) rights(t *testing.T) []lab.Right {
 	return all
 }
 
-// granted returns all rights of the account without duplicates.
+// granted returns all permissions of the account without duplicates.
 func (a account) granted(t *testing.T) []lab.Right {
 	t.Helper()
 	var all []lab.Right

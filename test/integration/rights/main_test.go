@@ -1,6 +1,6 @@
-// Package rights_test checks that the daemons that kubectl oooi setup deploys have exactly the rights that
+// Package rights_test checks that the daemons that kubectl oooi setup deploys have exactly the permissions that
 // they need. Each daemon runs from its binary, with the pod spec that a real controller manager creates and
-// the token of its ServiceAccount, against API servers with audit logs. The tests compare granted rights with
+// the token of its ServiceAccount, against API servers with audit logs. The tests compare granted permissions with
 // requests, and then revoke each right in turn.
 package rights_test
 

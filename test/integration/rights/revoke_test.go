@@ -17,22 +17,22 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// removalTest revokes the rights of an account one after the other, each time restarts the daemon, and waits
-// until the daemon reports the missing right.
+// removalTest revokes the permissions of an account one after the other, each time restarts the daemon, and waits
+// until the daemon reports the missing permission.
 type removalTest struct {
 	account   account
 	pod       *pod
 	container string
 	// before and after trigger the use of a right: before the daemon starts, and when it runs. undo reverts
-	// that after the missing right was reported.
+	// that after the missing permission was reported.
 	before, after, undo map[lab.Right]func(t *testing.T)
 	// stopped, if set, is called after the daemon was killed.
 	stopped func(t *testing.T)
-	// ready is the URL of the readiness endpoint. The daemon must not be ready without the right to list one
+	// ready is the URL of the readiness endpoint. The daemon must not be ready without permission to list one
 	// of the resources in needs.
 	ready string
 	needs []string
-	// signs are checks for rights whose absence does not appear in the log with the API server's message.
+	// signs are checks for permissions whose absence does not appear in the log with the API server's message.
 	signs map[lab.Right]func(t *testing.T) string
 	// others are permissions that are not tested: permissions of another container, permissions that only other API servers
 	// check, and those whose use depends on timing.
@@ -57,7 +57,7 @@ func (x *removalTest) run(t *testing.T) {
 			if undo := x.undo[r]; undo != nil {
 				defer undo(t)
 			}
-			lab.Await(t, "the daemon to report the missing right", func() string { return x.checkMissing(t, r) })
+			lab.Await(t, "the daemon to report the missing permission", func() string { return x.checkMissing(t, r) })
 			if r.Verb != "list" || !slices.Contains(x.needs, r.Resource) {
 				return
 			}
@@ -65,7 +65,7 @@ func (x *removalTest) run(t *testing.T) {
 		})
 	}
 	x.restart(t, nil)
-	lab.Await(t, "the daemon to be ready with all rights", func() string { return lab.CheckStatus(t, x.ready, http.StatusOK) })
+	lab.Await(t, "the daemon to be ready with all permissions", func() string { return lab.CheckStatus(t, x.ready, http.StatusOK) })
 }
 
 // restart kills the daemon, calls meanwhile unless it is nil, and starts the daemon without its state.
@@ -81,7 +81,7 @@ func (x *removalTest) restart(t *testing.T, meanwhile func(t *testing.T)) {
 	x.pod.RestartContainer(t, x.container, true)
 }
 
-// checkMissing returns "" if the daemon has reported that a right is missing.
+// checkMissing returns "" if the daemon has reported that a permission is missing.
 func (x *removalTest) checkMissing(t *testing.T, r lab.Right) string {
 	t.Helper()
 	if sign := x.signs[r]; sign != nil {
@@ -100,7 +100,7 @@ func checkDenied(text string, r lab.Right) string {
 }
 
 // revokeEach revokes every granted right in turn. The reader of the hosted cluster comes first, while control
-// does not run, because control would restore its rights.
+// does not run, because control would restore its permissions.
 func (d *deployed) revokeEach() {
 	control, dns, dhcp, proxy, reader := d.accounts()
 	d.control.Containers["control"].Terminate(d.T)

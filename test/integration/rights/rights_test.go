@@ -26,7 +26,7 @@ type deployed struct {
 	workers                   [2]*lab.Machine
 }
 
-// TestRights makes the daemons use each of their rights, and compares the audit log with the granted rights.
+// TestRights makes the daemons use each of their permissions, and compares the audit log with the granted permissions.
 // Then it revokes each right in turn.
 func TestRights(t *testing.T) {
 	d := &deployed{site: newSite(t)}
@@ -138,7 +138,7 @@ var infraWithoutHostedCluster = lab.Site{Name: "early", VLAN: "192.0.3", Network
   infraComponents: {dns: {clusterName: early, baseDomain: example.com}, proxy: {serverIP: 192.0.3.5, instances: [{ip: 192.0.3.4}]}}`)
 
 // checkInfraWithoutHostedCluster sets up an Infra before its hosted control plane exists. Its daemons then
-// have rights in all namespaces, because no Role can be created in a namespace that does not exist, and must
+// have permissions in all namespaces, because no Role can be created in a namespace that does not exist, and must
 // work with these. Its proxy has a floating address and a Lease.
 func (d *deployed) checkInfraWithoutHostedCluster() {
 	for _, p := range []*pod{d.proxy, d.dns, d.dhcp} {
@@ -201,11 +201,11 @@ func (d *deployed) accounts() (control, dns, dhcp, proxy, reader account) {
 		account{d.guestKube, "openshift-ingress", "demo-apps-reader"}
 }
 
-// patchEvent is the right to count a repeated Event. client-go combines two Events only if both have the same version of the object,
+// patchEvent is permission to count a repeated Event. client-go combines two Events only if both have the same version of the object,
 // which depends on when control's cache receives its own writes. Tests therefore cannot require that the right is used.
 var patchEvent = right("patch", "events.k8s.io", "events", "", "")
 
-// checkAllRights compares granted rights and requests of all accounts.
+// checkAllRights compares granted permissions and requests of all accounts.
 func (d *deployed) checkAllRights() {
 	control, dns, dhcp, proxy, reader := d.accounts()
 	for _, a := range []account{control, dns, dhcp, proxy, reader} {
@@ -217,13 +217,13 @@ func (d *deployed) checkAllRights() {
 	}
 }
 
-// checkRights compares an account's requests with its granted rights, and waits until the rights that used
+// checkRights compares an account's requests with its granted permissions, and waits until the permissions that used
 // selects have been used: a daemon that starts with a snapshot file is ready before it has read any object.
 func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(lab.Right) bool) {
 	d.Helper()
 	granted := a.granted(d.T)
 	var sent lab.Requests
-	lab.Await(d.T, a.user()+" to use its rights", func() string {
+	lab.Await(d.T, a.user()+" to use its permissions", func() string {
 		sent = lab.RequestsOf(d.T, cp, a.user())
 		var unused []string
 		for _, g := range granted {
@@ -233,7 +233,7 @@ func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(lab.Ri
 		}
 		return strings.Join(unused, "; ")
 	})
-	d.Logf("%s has %d rights and made %d different requests", a.user(), len(granted), len(sent.Allowed))
+	d.Logf("%s has %d permissions and made %d different requests", a.user(), len(granted), len(sent.Allowed))
 	for r := range sent.Denied {
 		d.Errorf("%s was denied: %s", a.user(), r)
 	}

@@ -39,7 +39,7 @@ type site struct {
 	trunk      string // cable between the near and the far side
 	assigned   bool   // the network assigns the replicas' own addresses
 	namespace  string
-	kubeconfig string // path of a kubeconfig with the rights of a replica
+	kubeconfig string // path of a kubeconfig with the permissions of a replica
 	replicas   []*replica
 }
 
@@ -84,7 +84,7 @@ func newSite(t *testing.T, replicas int, assigned bool) *site {
 	return s
 }
 
-// allow creates a user with the rights of a replica, and the Lease that setup creates.
+// allow creates a user with the permissions of a replica, and the Lease that setup creates.
 func (s *site) allow(t *testing.T) {
 	t.Helper()
 	user := "hold-" + s.namespace

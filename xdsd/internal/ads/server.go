@@ -43,7 +43,7 @@ type Resources struct {
 	// Clusters are EDS clusters, each with an assignment of the same name.
 	Clusters []*clusterv3.Cluster
 	Routes   []*routev3.RouteConfiguration
-	// Endpoints are the assignments to set with the other resources, see Server.UpdateEndpoints.
+	// Endpoints are the assignments that Set sets with the other resources. Server.UpdateEndpoints updates endpoints alone.
 	Endpoints []*endpointv3.ClusterLoadAssignment
 }
 

@@ -73,7 +73,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// controlKubeconfig returns a kubeconfig with the rights of control's ServiceAccount.
+// controlKubeconfig returns a kubeconfig with the permissions of control's ServiceAccount.
 func (s *site) controlKubeconfig() string {
 	s.Helper()
 	file, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
@@ -81,7 +81,7 @@ func (s *site) controlKubeconfig() string {
 	return file
 }
 
-// startControl runs a replica with the rights of its ServiceAccount until stop is called or the test ends.
+// startControl runs a replica with the permissions of its ServiceAccount until stop is called or the test ends.
 func (s *site) startControl() (stop func()) {
 	s.Helper()
 	file := s.controlKubeconfig()

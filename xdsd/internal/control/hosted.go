@@ -276,7 +276,7 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 	h, err := r.connect(ctx, c, state)
 	var fault *guest.Fault
 	switch {
-	case errors.As(err, &fault) && fault.Reason == v1alpha1.AppsIngressKubeconfigMissing: // expected if control lacks the right to the Secret
+	case errors.As(err, &fault) && fault.Reason == v1alpha1.AppsIngressKubeconfigMissing: // expected if control lacks permission to the Secret
 		r.log.Debug("cannot read the kubeconfig of a hosted cluster; not checking it for objects that no Infra needs", "hostedcluster", c.Key(), "err", err)
 		return nil
 	case err != nil:

@@ -148,7 +148,7 @@ func checkOmitted(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	return v1alpha1.ReasonConfigRejected, "left out, because Envoy would reject it: " + strings.Join(r.Omitted, "; ")
 }
 
-// checkBackends checks the rights of a replica in the namespaces of backends, which only the replica can test.
+// checkBackends checks the permissions of a replica in the namespaces of backends, which only the replica can test.
 func checkBackends(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	for _, b := range r.Backends {
 		if model.NamespaceOutOfScope(b.Reason) {
@@ -202,7 +202,7 @@ func unreadyReason(pod *corev1.Pod) string {
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
-// configuration, the object has problems, or a replica lacks rights in the namespace of a backend.
+// configuration, the object has problems, or a replica lacks permissions in the namespace of a backend.
 func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind, replicas := v1alpha1.ConditionConfigurationValid, f.object.Status.Replicas
 	if reason, message := firstFault(replicas, checkNACK, checkOmitted); reason != "" {
@@ -232,7 +232,7 @@ func (f *proxyFacts) withinLimits() metav1.Condition {
 			continue // the limits were reached before its last report
 		}
 		if r.LimitFailure != "" {
-			failures = append(failures, fmt.Sprintf("pod %s: the limits of sources do not apply: %s", r.Pod, r.LimitFailure))
+			failures = append(failures, fmt.Sprintf("pod %s: the source limits do not apply: %s", r.Pod, r.LimitFailure))
 		}
 		for i := range r.Limits {
 			reason = cmp.Or(reason, string(r.Limits[i].Name))

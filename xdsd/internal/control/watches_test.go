@@ -23,7 +23,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// relay is an API server that forwards requests to the management cluster with the rights of control. It can delay
+// relay is an API server that forwards requests to the management cluster with the permissions of control. It can delay
 // the responses, as a slow network does.
 type relay struct {
 	kubeconfig string

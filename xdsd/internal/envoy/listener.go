@@ -293,7 +293,7 @@ func (t *translator) chainTo(name, stats, upstream string) chain {
 	return chain{name: name, stats: stats, upstream: upstream, idleTimeout: u.IdleTimeout, retry: retry}
 }
 
-// A chain is the input of a filter chain's message. The filter chain forwards TCP connections to an upstream.
+// A chain describes a filter chain that forwards TCP connections to an upstream; translator.chain builds the message.
 type chain struct {
 	name, stats, upstream string
 	idleTimeout           time.Duration

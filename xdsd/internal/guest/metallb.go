@@ -35,7 +35,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
 			"Service %s lacks an address, and MetalLB is not installed in the hosted cluster (%s is not served); install it there, set metallb.install, or use source "+
 				"MirroredService or Static", w.Service, metallbGroup)}
-	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
+	case apierrors.IsForbidden(err): // the kubeconfig's user need not have permission to list pools
 		pools = nil
 	case err != nil:
 		return apiFault(err)
@@ -91,7 +91,7 @@ func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced,
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
 		list, err := c.list(ctx, kind, ofService)
 		if err != nil {
-			continue // not served by an older MetalLB, or no right to list
+			continue // not served by an older MetalLB, or no permission to list
 		}
 		if len(list) > 0 {
 			return true, true

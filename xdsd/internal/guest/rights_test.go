@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestControlHasNoRightOnMetalLBInTheManagementCluster checks control's rights: it installs objects in hosted
+// TestControlHasNoRightOnMetalLBInTheManagementCluster checks control's permissions: it installs objects in hosted
 // clusters with their admin kubeconfigs, and may not change the same kinds in the management cluster.
 func TestControlHasNoRightOnMetalLBInTheManagementCluster(t *testing.T) {
 	data := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")

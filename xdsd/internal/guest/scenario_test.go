@@ -175,7 +175,7 @@ var commands = map[string]func(h *hosted, arguments string) string{
 		return ""
 	},
 	"kill": func(h *hosted, _ string) string { h.must(h.cp.KillAPIServer()); return "" },
-	"user": func(h *hosted, arguments string) string { // the client of the cluster from then on; "admin" has all rights
+	"user": func(h *hosted, arguments string) string { // the client of the cluster from then on; "admin" has all permissions
 		kubeconfig := h.cp.Kubeconfig()
 		if arguments != "admin" {
 			var err error

@@ -122,13 +122,13 @@ func (c *Cluster) SelectorFault(ctx context.Context, w *Wanted) *Fault {
 	pods.SetGroupVersionKind(kindPod.GroupVersion().WithKind("PodList"))
 	err := c.client.List(ctx, pods, client.InNamespace(w.Service.Namespace), client.MatchingLabels(w.selector()), client.Limit(1))
 	if err != nil || len(pods.Items) > 0 {
-		return nil //nolint:nilerr // without the right to list pods the result is unknown
+		return nil //nolint:nilerr // without permission to list pods the result is unknown
 	}
 	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf("no pod in namespace %s of the hosted cluster has the labels that Service %s selects, %s: %s",
 		w.Service.Namespace, w.Service.Name, labels.FormatLabels(w.selector()), namespaceHint)}
 }
 
-// isAuthorizationError reports whether a Forbidden error is caused by a missing right, in which case its message
+// isAuthorizationError reports whether a Forbidden error is caused by a missing permission, in which case its message
 // names the user. Policies, webhooks and quotas reject objects with the same status.
 func isAuthorizationError(err error) bool { return strings.Contains(err.Error(), `User "`) }
 

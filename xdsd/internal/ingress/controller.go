@@ -102,7 +102,7 @@ type watched struct {
 	indexes map[string]client.IndexerFunc
 }
 
-// watches returns the watched kinds. Without aliases the right to read some resources may be missing.
+// watches returns the watched kinds. Without aliases permission to read some resources may be missing.
 func watches(p Policy) []watched {
 	list := []watched{
 		{&v1alpha1.VirtualIngress{}, map[string]client.IndexerFunc{referenceIndex: virtualIngressReferences(p)}},

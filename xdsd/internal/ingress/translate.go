@@ -43,7 +43,7 @@ func copiedMetadata(all map[string]string, drop []string) map[string]string {
 }
 
 // ownerOf returns the owner reference by which the garbage collector deletes generated objects with the
-// VirtualIngress. It does not set blockOwnerDeletion, which would require a right on the VirtualIngress's
+// VirtualIngress. It does not set blockOwnerDeletion, which would require a permission on the VirtualIngress's
 // finalizers.
 func ownerOf(v *v1alpha1.VirtualIngress) metav1.OwnerReference {
 	return metav1.OwnerReference{

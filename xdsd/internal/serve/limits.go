@@ -28,7 +28,7 @@ const maxLimits = 32
 // maxSources is the maximum number of sources of a limit in a report.
 const maxSources = 8
 
-// limits returns the limits that were reached within the last ten minutes, sorted, and why the limits of sources do not apply; empty
+// limits returns the limits that were reached within the last ten minutes, sorted, and why the source limits do not apply; empty
 // if they do. It reads xdsd hold's counters; Envoy's were read before. A limit that was reached before the first
 // reading is not known. With an error, it returns what it could read.
 func (r *Reporter) limits(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
@@ -77,7 +77,7 @@ func (s *sources) refused() map[counter]int64 {
 	return all
 }
 
-// sourceLimits are the names of the limits of sources.
+// sourceLimits are the names of the source limits.
 var sourceLimits = map[sourcelimit.Kind]v1alpha1.LimitName{
 	sourcelimit.Connections: v1alpha1.LimitSourceConnections, sourcelimit.Rate: v1alpha1.LimitSourceConnectionRate,
 }
@@ -85,7 +85,7 @@ var sourceLimits = map[sourcelimit.Kind]v1alpha1.LimitName{
 // holderTimeout limits the request to xdsd hold.
 const holderTimeout = 2 * time.Second
 
-// readSources reads the limits of sources from the state of xdsd hold.
+// readSources reads the source limits from the state of xdsd hold.
 func readSources(ctx context.Context, holder string) (sources, error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
@@ -94,15 +94,15 @@ func readSources(ctx context.Context, holder string) (sources, error) {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, holder, http.NoBody)
 	if err != nil {
-		return sources{}, fmt.Errorf("reading limits of sources: %w", err)
+		return sources{}, fmt.Errorf("reading source limits: %w", err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return sources{}, fmt.Errorf("reading limits of sources: %w", err)
+		return sources{}, fmt.Errorf("reading source limits: %w", err)
 	}
 	err = json.NewDecoder(response.Body).Decode(&state)
 	if err = errors.Join(err, response.Body.Close()); err != nil {
-		return sources{}, fmt.Errorf("reading limits of sources from %s: %w", holder, err)
+		return sources{}, fmt.Errorf("reading source limits from %s: %w", holder, err)
 	}
 	return state.Sources, nil
 }

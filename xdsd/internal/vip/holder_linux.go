@@ -298,10 +298,10 @@ func (h *Holder) perform(do actions) error {
 	var err error
 	switch {
 	case do.claim:
-		h.Log.Info("holding the address", "addresses", h.Addresses, "because", do.reason)
+		h.Log.Info("holding the address", "addresses", h.Addresses, "reason", do.reason)
 		err = h.device.confirm()
 	case do.drop:
-		h.Log.Info("releasing the address", "addresses", h.Addresses, "because", do.reason)
+		h.Log.Info("releasing the address", "addresses", h.Addresses, "reason", do.reason)
 		err = h.removeAddresses()
 	}
 	if err != nil {

@@ -391,7 +391,7 @@ var commands = map[string]func(s *scenario, args []string) []string{
 		s.lan.unreachable, s.lan.stale, s.lan.occupied, s.lan.err = args[0] == "unreachable", args[0] == "stale", "", nil
 		switch args[0] {
 		case "failing":
-			s.lan.err = errors.New("no rights")
+			s.lan.err = errors.New("no permissions")
 		case "occupied": // by a host that answers for all addresses
 			s.lan.occupied = "02:00:00:00:ff:ff"
 		}

@@ -1,5 +1,5 @@
 // Package tenant sets up hosted clusters for tests of xdsd control: a management cluster, a hosted
-// cluster in which the real MetalLB assigns addresses, and the built xdsd control with the rights of
+// cluster in which the real MetalLB assigns addresses, and the built xdsd control with the permissions of
 // its manifest.
 package tenant
 

@@ -17,7 +17,7 @@ func InstallControl(t *testing.T, cp *lab.ControlPlane) {
 	cp.MustApply(t, lab.Namespaces("oooi-system"), string(rbac))
 }
 
-// NewReplica returns a replica of xdsd control with the rights of control's ServiceAccount, which InstallControl creates. It does not
+// NewReplica returns a replica of xdsd control with the permissions of control's ServiceAccount, which InstallControl creates. It does not
 // start it. The name is also the identity that holds the Lease, so a replica that is restarted leads immediately. When the test ends,
 // the replica stops and the Lease is deleted: a killed replica does not release it, and the next test's would wait until it expires.
 func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string) *lab.Replica {
