@@ -164,8 +164,8 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 			WithEvidence(answers)
 	case total.answers >= minAnswers && average >= slowAnswer.Seconds():
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly", to, average).
-			WithEvidence(answers).WithRemedy("find the cause of the delay, for example with dig @%s on the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
-			"Infra", host(to))
+			WithEvidence(answers).WithRemedy("find the cause of the delay, for example with dig @%s on the pod's node, or set other resolvers in "+
+			"networkConfig.dnsServers of the Infra", host(to))
 	default:
 		return nil, true
 	}

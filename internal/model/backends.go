@@ -99,7 +99,8 @@ func (p *proxyBuilder) outOfScope(u *Upstream, in *v1alpha1.ProxyBackend, source
 	if p.scope.includesBackends(in.TargetNamespace) {
 		return false
 	}
-	u.Missing = namespaceOutOfScope + in.TargetNamespace + "; run 'kubectl oooi setup' with the file of the ProxyServer, which grants permission to read its Services"
+	u.Missing = namespaceOutOfScope + in.TargetNamespace + "; run 'kubectl oooi setup' with the file of the ProxyServer, which grants " +
+		"permission to read its Services"
 	p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
 	return true
 }

@@ -224,7 +224,8 @@ func (r *replacement) next(ctx context.Context) error {
 			return fmt.Errorf("deleting Pod %s: %w", r.pod.Name, err)
 		}
 	case !r.deleted && silent != nil && r.now.Sub(r.began) > baselineTimeout:
-		return fmt.Errorf("cannot measure the interruption: VMs do not get %s even before the pod is deleted: %s", serviceNames[silent.component], cmp.Or(silent.failure, "no response"))
+		return fmt.Errorf("cannot measure the interruption: VMs do not get %s even before the pod is deleted: %s",
+			serviceNames[silent.component], cmp.Or(silent.failure, "no response"))
 	case r.deleted && r.now.Sub(r.lastRead) >= pollInterval:
 		r.lastRead, r.unready = r.now, r.whyUnready(ctx)
 		if r.unready != "" || silent != nil {

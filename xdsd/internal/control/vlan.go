@@ -182,7 +182,8 @@ func (f *vlanFacts) twin(h *problem.Host, pods []*vlanPod) *problem.Problem {
 	return new(problem.Failed(problem.AddressInUse, pods[0].ref,
 		"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
 		WithEvidence(fmt.Sprintf("it answers for %s, which is not an address of the pod", h.Address)).
-		WithRemedy("find the other host: in the switch's MAC address table, this address moves between two ports; assign the other host a different MAC address"))
+		WithRemedy("find the other host: in the switch's MAC address table, this address moves between two ports; assign the other host a " +
+			"different MAC address"))
 }
 
 // heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder
