@@ -106,6 +106,7 @@ func TestFleetPage(t *testing.T) {
 			}
 		}
 	}
+	checkDefaultNetwork(t, texts[0], projects["oooi-infras"])
 	shared := withCluster(t, texts[0])
 	shared.Shared = SharedOnly
 	for _, o := range makePlan(t, shared).Objects {
@@ -117,6 +118,34 @@ func TestFleetPage(t *testing.T) {
 	taken.live.Add(objectOf(site.Infras, withCluster(t, texts[0]).Infra))
 	if _, err := Make(taken, exampleImages); err == nil || !strings.Contains(err.Error(), "192.168.100.3") {
 		t.Errorf("an address of the other Infra is accepted: %v", err)
+	}
+}
+
+// checkDefaultNetwork checks that the project needs the destination that docs/how-to/fleets.md adds for networks in namespace default, and
+// no other.
+func checkDefaultNetwork(t *testing.T, infra string, p *project) {
+	t.Helper()
+	if !strings.Contains(string(lab.ReadFile(t, "docs", "how-to", "fleets.md")), "`{server: https://kubernetes.default.svc, namespace: default}`") {
+		t.Error("docs/how-to/fleets.md lacks the destination for networks in namespace default")
+	}
+	known := withCluster(t, strings.Replace(infra, ": vlan100", ": default/vlan100", 1))
+	for _, o := range known.files {
+		if o.GetKind() == "NetworkAttachmentDefinition" {
+			o.SetNamespace("default")
+		}
+	}
+	var kinds []string
+	for _, o := range makePlan(t, known).Objects {
+		if p.permits(o) {
+			continue
+		}
+		kinds = append(kinds, o.GetKind())
+		if o.GetNamespace() != "default" {
+			t.Errorf("the AppProject does not permit %s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+		}
+	}
+	if slices.Sort(kinds); !slices.Equal(kinds, []string{"Role", "RoleBinding"}) {
+		t.Errorf("objects in namespace default: %s", kinds)
 	}
 }
 
