@@ -37,8 +37,8 @@ const (
 	minUnknownTime = 10 * time.Second
 )
 
-// isReplica reports whether a DHCP server is this one or a replica: by its address, which the configuration protects, or by its
-// reply, because the configuration lacks replicas that are added later.
+// isReplica reports whether a DHCP server is this server or one of its replicas. Replicas that were added after the configuration was
+// written are recognized by their replies.
 func (f *facts) isReplica(server netip.Addr) bool {
 	for i := range f.Leasedb {
 		if l := &f.Leasedb[i]; server == l.Server || slices.Contains(l.Protected, server) && !slices.Contains(f.foreign, server) {

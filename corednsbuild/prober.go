@@ -34,7 +34,7 @@ func (p *prober) run(ctx context.Context) {
 	neighbours.Repeat(ctx, hcpviews.Logger(), func(ctx context.Context) error {
 		p.corefile.observe(time.Now())
 		err := errors.Join(p.upstreams.observe(prometheus.DefaultGatherer), p.probe(ctx, hcpviews.Snapshots()))
-		p.problems() // logs when each began
+		p.problems() // for its side effect: it logs new problems
 		return err
 	})
 }

@@ -47,7 +47,7 @@ func TestClosedPorts(t *testing.T) {
 		{"a filter drops some", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 6)}, message + "6443: they are dropped, but those to port 443 are accepted"},
 		{"not for long", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 5)}, ""},
 		{"a filter drops all", []neighbours.PortResult{result(443, "timeout", 6), result(6443, "timeout", 6)}, message + "443, 6443: they are dropped, although the host answers ARP requests"},
-		{"one is refused", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "refused", 6)}, message + "6443: they are refused, but those to port 443 are accepted"},
+		{"one port refuses connections", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "refused", 6)}, message + "6443: they are refused, but those to port 443 are accepted"},
 		{"the proxy starts", []neighbours.PortResult{result(443, "refused", 19), result(6443, "refused", 19)}, ""},
 		{"the proxy does not listen", []neighbours.PortResult{result(443, "refused", 20), result(6443, "refused", 20)}, message + "443, 6443: they are refused, although the host answers ARP requests"},
 		{"a port of something else", []neighbours.PortResult{result(22, "timeout", 9)}, ""},

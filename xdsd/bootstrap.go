@@ -30,8 +30,8 @@ func newBootstrapCommand() *cobra.Command {
 	f := &bootstrapFlags{Config: bootstrap.Config{DrainTime: drainTime, PortConnections: map[uint16]uint32{}}}
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Print the Envoy's bootstrap configuration",
-		Example: "  # start Envoy in the pod of xdsd serve\n" +
+		Short: "Print Envoy's bootstrap configuration",
+		Example: "  # Start Envoy in the pod of xdsd serve\n" +
 			"  xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 > envoy.yaml\n" +
 			"  envoy -c envoy.yaml $(xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 --args)",
 		Args: cobra.NoArgs,

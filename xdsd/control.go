@@ -34,7 +34,7 @@ func newControlCommand() *cobra.Command {
 		Long: "Update the status of Infras and ProxyServers from the reports of replicas and from probes.\n" +
 			"Maintain the apps ingress of hosted clusters.\n" +
 			"Replicas elect a leader with a Lease; another replica takes over when the Lease expires.",
-		Example: "  # one or two replicas\n" +
+		Example: "  # Run one or two replicas\n" +
 			"  xdsd control --namespace oooi-system",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

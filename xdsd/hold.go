@@ -40,7 +40,7 @@ func newHoldCommand() *cobra.Command {
 			"replica fails. A Lease selects the replica; while the API server is unavailable, probes of the VLAN do.\n\n" +
 			"It also limits the connections of each client on the VLAN. It requires the capabilities NET_ADMIN and NET_RAW, and no\n" +
 			"other privilege.",
-		Example: "  # in the pod of each replica, with Envoy\n" +
+		Example: "  # Run in the pod of each replica, with Envoy\n" +
 			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9907/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

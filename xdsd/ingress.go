@@ -37,9 +37,9 @@ func newIngressCommand() *cobra.Command {
 		Short: "Maintain an Ingress for each VirtualIngress",
 		Long: "Maintain an Ingress for each VirtualIngress, with the Services that its backends select by label.\n" +
 			"Replicas elect a leader with a Lease; another replica takes over when the Lease expires.",
-		Example: "  # one or two replicas\n" +
+		Example: "  # Run one or two replicas, for all namespaces\n" +
 			"  xdsd ingress --namespace oooi-system\n\n" +
-			"  # two namespaces only, with permissions from Roles\n" +
+			"  # Watch only two namespaces, with permissions from Roles\n" +
 			"  xdsd ingress --namespace web --watch-namespace web,shop",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

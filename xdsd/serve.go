@@ -51,7 +51,7 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve and update Envoy's configuration",
-		Example: "  # next to Envoy, in a pod\n" +
+		Example: "  # Run next to Envoy, in a pod\n" +
 			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -115,7 +115,7 @@ type AppsIngress struct {
 
 // AppsIngressMetalLB configures how MetalLB assigns the apps address.
 type AppsIngressMetalLB struct {
-	// AddressPoolName is the IPAddressPool that assigns the address. Empty: MetalLB selects a pool with
+	// AddressPoolName is the IPAddressPool that assigns the address. By default, MetalLB selects a pool with
 	// autoAssign; if install creates a pool, its name is oooi.
 	// +optional
 	AddressPoolName string `json:"addressPoolName,omitempty"`
@@ -176,7 +176,7 @@ type MetalLBOLM struct {
 	// +kubebuilder:default=stable
 	Channel string `json:"channel,omitempty"`
 
-	// StartingCSV is the version to install first. Empty: the newest of the channel.
+	// StartingCSV is the version to install first. Defaults to the newest of the channel.
 	// +optional
 	StartingCSV string `json:"startingCSV,omitempty"`
 }
@@ -187,7 +187,7 @@ const DefaultAppsServiceNamespace = "openshift-ingress"
 
 // AppsIngressService configures the apps Service, a LoadBalancer Service in the hosted cluster.
 type AppsIngressService struct {
-	// Name of the Service. Empty: "<cluster>-apps".
+	// Name of the Service. Defaults to "<cluster>-apps".
 	// +optional
 	Name string `json:"name,omitempty"`
 
@@ -197,7 +197,7 @@ type AppsIngressService struct {
 	// +kubebuilder:default=openshift-ingress
 	Namespace string `json:"namespace,omitempty"`
 
-	// Selector selects the pods behind the Service. Empty: the default router's pods.
+	// Selector selects the pods behind the Service. Defaults to the default router's pods.
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
 
@@ -206,7 +206,7 @@ type AppsIngressService struct {
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 
-	// ExternalTrafficPolicy is the externalTrafficPolicy of the Service. Empty: the hosted cluster's default.
+	// ExternalTrafficPolicy is the externalTrafficPolicy of the Service. Defaults to the hosted cluster's default.
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`

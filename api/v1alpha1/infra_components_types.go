@@ -86,7 +86,7 @@ type InfraDHCP struct {
 	Hosts []DHCPHost `json:"hosts,omitempty"`
 
 	// Relays are the IPv4 networks of relay agents outside of networkConfig.cidr that DHCP serves. They name the VLAN's subnet in
-	// option 82 (link selection, RFC 3527). Relay agents inside of networkConfig.cidr need no entry. Empty: all. Needs
+	// option 82 (link selection, RFC 3527). Relay agents inside of networkConfig.cidr need no entry. Defaults to all. Needs
 	// networkConfig.gateway. Rolls DHCP.
 	// +optional
 	// +listType=set
@@ -109,7 +109,7 @@ type InfraDHCP struct {
 	// +kubebuilder:validation:MaxItems=64
 	Options []DHCPOption `json:"options,omitempty"`
 
-	// Image is the container image of the DHCP server. Empty: the image of setup's release. Rolls DHCP.
+	// Image is the container image of the DHCP server. Defaults to the image of setup's release. Rolls DHCP.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -136,13 +136,13 @@ type DHCPHost struct {
 	// +kubebuilder:validation:Pattern=`^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$`
 	MAC string `json:"mac"`
 
-	// Hostname is the hostname that DHCP sends. Empty: none.
+	// Hostname is the hostname that DHCP sends. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Hostname string `json:"hostname,omitempty"`
 
-	// Address is reserved for the host. It must be in networkConfig.cidr, inside or outside of the ranges. Empty: one of the
+	// Address is reserved for the host. It must be in networkConfig.cidr, inside or outside of the ranges. Defaults to one of the
 	// ranges.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
@@ -223,7 +223,7 @@ type InfraDNS struct {
 	// +optional
 	Forward DNSForward `json:"forward,omitempty"`
 
-	// Image is the container image of the DNS server. Empty: the image of setup's release. Rolls DNS.
+	// Image is the container image of the DNS server. Defaults to the image of setup's release. Rolls DNS.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -285,12 +285,12 @@ type InfraProxy struct {
 	Instances []Instance `json:"instances,omitempty"`
 
 	// InternalProxyService is what control-plane names resolve to for pods of the management cluster: an
-	// address, or a Service as "name.namespace.svc", or as "name" in the Infra's namespace. Empty: the proxy's own
+	// address, or a Service as "name.namespace.svc", or as "name" in the Infra's namespace. Defaults to the proxy's own
 	// Service. Applied live.
 	// +optional
 	InternalProxyService string `json:"internalProxyService,omitempty"`
 
-	// ControlPlaneNamespace is the namespace of the hosted control plane. Empty: the namespace of the HostedCluster's
+	// ControlPlaneNamespace is the namespace of the hosted control plane. Defaults to the namespace of the HostedCluster's
 	// control plane. Applied live.
 	// +optional
 	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
@@ -300,7 +300,7 @@ type InfraProxy struct {
 	// +optional
 	APIServerService string `json:"apiServerService,omitempty"`
 
-	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: the image of setup's release. Rolls the
+	// ProxyImage is the container image of Envoy, 1.31 or later. Defaults to the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	ProxyImage string `json:"proxyImage,omitempty"`
@@ -309,7 +309,7 @@ type InfraProxy struct {
 	// +optional
 	ManagerImage string `json:"managerImage,omitempty"`
 
-	// Image is the container image of xdsd, which runs beside Envoy. Empty: the image of setup's release. Rolls the
+	// Image is the container image of xdsd, which runs beside Envoy. Defaults to the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	Image string `json:"image,omitempty"`

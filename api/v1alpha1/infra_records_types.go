@@ -79,7 +79,7 @@ type VMNames struct {
 	// +optional
 	Enabled bool `json:"enabled,omitempty"`
 
-	// Domain is the domain of the names. Empty: the hosted cluster's domain, so that the names of its nodes resolve.
+	// Domain is the domain of the names. Defaults to the hosted cluster's domain, so that the names of its nodes resolve.
 	// Applied live.
 	// +optional
 	// +kubebuilder:validation:MaxLength=189

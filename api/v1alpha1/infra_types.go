@@ -70,12 +70,12 @@ type NetworkConfig struct {
 	NetworkAttachmentDefinition string `json:"networkAttachmentDefinition"`
 
 	// NetworkAttachmentNamespace is the namespace of the NetworkAttachmentDefinition, unless its name
-	// includes one. Empty: the Infra's own. Rolls every component.
+	// includes one. Defaults to the Infra's own. Rolls every component.
 	// +optional
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace,omitempty"`
 
 	// DNSServers are the upstream resolvers that oooi's DNS forwards to. DHCP clients do not get them while DNS is
-	// enabled. Empty: the resolvers of the DNS pod's node.
+	// enabled. Defaults to the resolvers of the DNS pod's node.
 	// +optional
 	DNSServers []string `json:"dnsServers,omitempty"`
 }

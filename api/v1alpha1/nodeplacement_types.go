@@ -4,7 +4,7 @@ import corev1 "k8s.io/api/core/v1"
 
 // NodePlacement selects the nodes on which pods run.
 type NodePlacement struct {
-	// NodeSelector are the labels that a node must have. Empty: none.
+	// NodeSelector are the labels that a node must have. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule=`self.all(key, key.matches(r'^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$'))`,message="each key must be a label key, such as example.com/vlan100"

@@ -46,7 +46,7 @@ type ProxyServerSpec struct {
 	// +structType=atomic
 	NodePlacement *NodePlacement `json:"nodePlacement,omitempty"`
 
-	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: the image of setup's release. Rolls the
+	// ProxyImage is the container image of Envoy, 1.31 or later. Defaults to the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	ProxyImage string `json:"proxyImage,omitempty"`
@@ -55,7 +55,7 @@ type ProxyServerSpec struct {
 	// +optional
 	ManagerImage string `json:"managerImage,omitempty"`
 
-	// Image is the container image of xdsd, which runs beside Envoy. Empty: the image of setup's release. Rolls the
+	// Image is the container image of xdsd, which runs beside Envoy. Defaults to the image of setup's release. Rolls the
 	// proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -119,7 +119,7 @@ type ProxyNetworkConfig struct {
 	NetworkAttachmentName string `json:"networkAttachmentName,omitempty"`
 
 	// NetworkAttachmentNamespace is the namespace of the NetworkAttachmentDefinition, unless its name
-	// includes one. Empty: the ProxyServer's own. Rolls the proxy.
+	// includes one. Defaults to the ProxyServer's own. Rolls the proxy.
 	// +optional
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace,omitempty"`
 
@@ -127,7 +127,7 @@ type ProxyNetworkConfig struct {
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 
-	// DNS are the resolvers of the proxy's pod. Empty: the cluster's resolvers. Rolls the proxy.
+	// DNS are the resolvers of the proxy's pod. Defaults to the cluster's resolvers. Rolls the proxy.
 	// +optional
 	DNS []string `json:"dns,omitempty"`
 }

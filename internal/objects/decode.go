@@ -86,7 +86,7 @@ func convert(u *unstructured.Unstructured, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(object, into)
 }
 
-var errOverflow = errors.New("a number may not fit into its field")
+var errOverflow = errors.New("a number is not an integer or overflows its field")
 
 // isConvertible reports whether all numbers in a JSON value are integers that fit into every numeric field: the converter
 // truncates others.

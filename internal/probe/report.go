@@ -40,7 +40,7 @@ type Handshake struct {
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Issuer is the issuer's distinguished name in the certificate.
 	Issuer string `json:"issuer,omitempty"`
-	// Chain are the certificates that the server presented, in DER, with its own one first. It is only set in an Outcome.
+	// Chain is the certificate chain that the server presented, in DER, leaf first. It is set only in an Outcome.
 	Chain [][]byte `json:"chain,omitempty"`
 }
 

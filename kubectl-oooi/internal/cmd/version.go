@@ -54,8 +54,8 @@ type workload struct {
 	Name      string `json:"name"`
 	// Version is the version of the plugin that deployed it; empty if unknown.
 	Version string `json:"version,omitempty"`
-	// Skew has the differences from this plugin: older or newer if Version is, image if an oooi image is not the default,
-	// and envoy if the Envoy image is not the default.
+	// Skew lists how the workload differs from this plugin: older or newer (Version), image (an oooi image is not the
+	// default), envoy (the Envoy image is not the default).
 	Skew []string `json:"skew,omitempty"`
 	// Images has the image of each container, by the name of the container.
 	Images map[string]string `json:"images"`

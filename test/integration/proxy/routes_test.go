@@ -86,7 +86,7 @@ func (s *site) table() []row {
 		{"the apps domain itself", 443, hello{sni: s.in("apps"), verify: "kubernetes"}, kas},
 		{"no name", 443, none, kas},
 		{"no name on the API server's port", 6443, none, kas},
-		{"an address of IPv6 for a name", 443, hello{sni: "2001:db8::1", verify: "kubernetes"}, kas}, // invalid as SNI (RFC 6066)
+		{"IPv6 address as SNI", 443, hello{sni: "2001:db8::1", verify: "kubernetes"}, kas}, // invalid as SNI (RFC 6066)
 		{"upper case", 443, hello{sni: strings.ToUpper(s.routeHost("registry"))}, "registry"},
 		{"upper case below a wildcard", 443, hello{sni: strings.ToUpper(s.in("shop.apps"))}, "apps"},
 		{"a ClientHello in two halves", 443, hello{sni: s.routeHost("registry"), split: true}, "registry"},

@@ -182,7 +182,7 @@ func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 				SinglePredicate: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
 					Input: name,
 					Matcher: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{
-						ValueMatch: below(suffix),
+						ValueMatch: suffixMatcher(suffix),
 					},
 				},
 			}},
@@ -206,8 +206,8 @@ const anyName = `(?i)^([a-z0-9_-]+\.)+[a-z][a-z0-9-]*$`
 // localhost is the suffix of names that Envoy's resolver answers with loopback addresses itself (RFC 6761, section 6.3).
 const localhost = ".localhost"
 
-// below returns a matcher of the names with a suffix, of all names if it is empty.
-func below(suffix string) *matcherv3.StringMatcher {
+// suffixMatcher returns a matcher for names that end in suffix. If suffix is empty, it matches anyName.
+func suffixMatcher(suffix string) *matcherv3.StringMatcher {
 	if suffix == "" {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
 			EngineType: &matcherv3.RegexMatcher_GoogleRe2{GoogleRe2: &matcherv3.RegexMatcher_GoogleRE2{}}, Regex: anyName,

@@ -162,7 +162,7 @@ func (a *Admin) SetAccessLog(ctx context.Context, enabled bool) error {
 // Connections returns the number of open client connections, except those to the listeners for metrics and health.
 func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	var sum int64
-	err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`, func(name string, value int64) { // of listeners and of their threads
+	err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`, func(name string, value int64) { // gauges of listeners and of their worker threads
 		listener, _, _ := strings.Cut(strings.TrimPrefix(name, "listener."), ".")
 		own := slices.Contains([]string{"admin", bootstrap.MetricsListener, bootstrap.HealthListener}, listener)
 		if !own && !strings.Contains(name, ".worker_") {

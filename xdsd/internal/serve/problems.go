@@ -114,7 +114,7 @@ func vlanAddresses(s *model.Snapshot) []netip.Addr {
 	return list
 }
 
-// fromClients returns the connections of other hosts than oooi's pods to addresses of oooi on the VLAN.
+// fromClients returns the unfinished connections to oooi's VLAN addresses from hosts other than oooi's pods.
 func (p *Problems) fromClients(list []probereport.Unfinished) []probereport.Unfinished {
 	var own []netip.Addr
 	if s := p.Store.Snapshot(); s != nil {
