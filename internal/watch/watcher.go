@@ -112,11 +112,11 @@ func (w *watcher) run(ctx context.Context) {
 }
 
 // missingWait returns how long to wait for a resource that the API server does not serve: as long as it has been missing, at most
-// retryMissing. It returns 0 for other resources.
+// retryMissing. It returns 0 for other resources, also for those that must not be read: users mend that, and expect an effect.
 func (w *watcher) missingWait() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.state.missing {
+	if !w.state.missing || w.state.reason != string(metav1.StatusReasonNotFound) {
 		return 0
 	}
 	return wait.Jitter(min(retryMissing, w.clock.Since(w.state.missingSince)), retryJitter)
