@@ -184,7 +184,7 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 	}
 	remedy := fmt.Sprintf("correct the fault that the message and the pod's events name: kubectl -n %s describe pod %s; if "+
 		"'kubectl oooi diff -f FILE' shows changes by other clients, run 'kubectl oooi setup -f FILE --force-conflicts'", p.Namespace, p.Name)
-	if s.Infra.Spec.NodePlacement != nil && s.Owns(p.Labels) && isUnschedulable(p) {
+	if s.Infra.Spec.NodePlacement != nil && s.Owns(p.Labels) && status.Unschedulable(p) != nil {
 		remedy = fmt.Sprintf("label a node that has the VLAN and free resources, so that spec.nodePlacement of %s selects it, or correct the field and run "+
 			"setup; the pod's events name the reason: kubectl -n %s describe pod %s", s.Ref(), p.Namespace, p.Name)
 	}
@@ -211,13 +211,6 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 		}
 	}
 	return &f
-}
-
-// isUnschedulable reports whether no node is suitable for a pod.
-func isUnschedulable(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
-	})
 }
 
 // lastStart returns when the last of the pod's running containers started, or when the pod was created.

@@ -255,11 +255,9 @@ func (c *podCheck) result(ctx context.Context) (string, error) {
 	if len(failed) > 0 {
 		return "", errors.New(strings.Join(failed, "; "))
 	}
-	for _, condition := range pod.Status.Conditions {
-		// The replaced pod frees resources on its node.
-		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {
-			return "", skippedError(condition.Message)
-		}
+	// The replaced pod frees resources on its node.
+	if condition := infrastatus.Unschedulable(pod); condition != nil && strings.Contains(condition.Message, "Too many pods") {
+		return "", skippedError(condition.Message)
 	}
 	why, event := describe(ctx, c.Client, pod, infrastatus.UnreadyReason(pod))
 	if grace := infrastatus.StuckAfter(pod, event); c.since.lasts(pod.UID, grace >= 0) >= grace && grace >= 0 {

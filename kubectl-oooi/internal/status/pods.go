@@ -113,10 +113,18 @@ func StuckAfter(pod *corev1.Pod, event *corev1.Event) time.Duration {
 	if event != nil && !started && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
 		return 20 * time.Second
 	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
-			return 20 * time.Second
-		}
+	if Unschedulable(pod) != nil {
+		return 20 * time.Second
 	}
 	return -1
+}
+
+// Unschedulable returns the condition of a pod for which no node is suitable; nil for other pods.
+func Unschedulable(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+			return c
+		}
+	}
+	return nil
 }
