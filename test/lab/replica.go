@@ -65,3 +65,14 @@ func (r *Replica) AwaitLead(tb testing.TB) {
 		return ""
 	})
 }
+
+// AwaitResponse waits until the replica serves HTTP, whether it leads or not.
+func (r *Replica) AwaitResponse(tb testing.TB) {
+	tb.Helper()
+	Await(tb, "the replica to respond", func() string {
+		if status, _ := r.Get(tb, "/healthz"); status != http.StatusOK {
+			return fmt.Sprint(status, r.Log.Tail())
+		}
+		return ""
+	})
+}

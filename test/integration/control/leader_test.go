@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -89,12 +88,7 @@ func TestReplicasStartDuringAnOutage(t *testing.T) {
 	first, second := tenants.NewReplica(t, cp, "first"), tenants.NewReplica(t, cp, "second")
 	for _, r := range []*lab.Replica{first, second} {
 		r.Start(t)
-		lab.Await(t, "the replica to respond", func() string {
-			if status, _ := r.Get(t, "/healthz"); status != http.StatusOK {
-				return fmt.Sprint(status, r.Log.Tail())
-			}
-			return ""
-		})
+		r.AwaitResponse(t)
 	}
 	second.Terminate(t)
 	outage.End(t)

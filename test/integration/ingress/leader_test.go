@@ -1,8 +1,6 @@
 package ingress_test
 
 import (
-	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -51,12 +49,7 @@ func TestReplicasStartDuringAnOutage(t *testing.T) {
 	first, second := newReplica(t, cp, "first", account("oooi-system")), newReplica(t, cp, "second", account("oooi-system"))
 	for _, r := range []*lab.Replica{first, second} {
 		r.Start(t)
-		lab.Await(t, "the replica to respond", func() string {
-			if status, _ := r.Get(t, "/healthz"); status != http.StatusOK {
-				return fmt.Sprint(status, r.Log.Tail())
-			}
-			return ""
-		})
+		r.AwaitResponse(t)
 	}
 	second.Terminate(t)
 	outage.End(t)
