@@ -57,7 +57,7 @@ func TestSeveritiesAreDocumented(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
 			found++
-			if k := Code(m[2]).Kind(); !strings.Contains(string(k.Severity), strings.ToLower(m[1])) {
+			if k := Code(m[2]).Kind(); !strings.Contains(k.Severity, strings.ToLower(m[1])) {
 				t.Errorf("%s: a problem %s with severity %s, which its kind does not have", path, k.Code, strings.ToLower(m[1]))
 			}
 		}

@@ -60,7 +60,7 @@ func findingsTable(code string) string {
 func hasSeverity(code string, severity Severity) bool {
 	return slices.ContainsFunc(faults[code], func(f fault) bool { return strings.Contains(f.severity, string(severity)) }) ||
 		slices.ContainsFunc(problem.Kinds, func(k problem.Kind) bool {
-			return k.Check == code && strings.Contains(string(k.Severity), string(severity))
+			return k.Check == code && strings.Contains(k.Severity, string(severity))
 		})
 }
 
