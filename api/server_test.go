@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { lab.Main(m, &server) }
 
 const namespace = "default"
 
-// TestAcceptsObjectsFromEarlierOperator checks that an API server with our CRDs accepts the
+// TestAcceptsObjectsFromEarlierOperator checks that an API server with oooi's CRDs accepts the
 // objects of the earlier operator, also with strict field validation, keeps every value and only adds
 // the defaults in testdata/legacy/*.defaults.
 func TestAcceptsObjectsFromEarlierOperator(t *testing.T) {
